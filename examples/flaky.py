@@ -1,4 +1,4 @@
-"""A server that is down half of the time: it answers 503 a few times, then 200, for each path.
+"""A server with injected failures: for each path it answers 503 a few times, then 200.
 
     python3 examples/flaky.py [PORT] [FAILURES]
 """

@@ -1,11 +1,11 @@
--- What a worker of ours writes for a batch of steps: the claim, then the successes, a transaction each.
--- The statements are the engine's own, its parameters by name; a test in bench/src/work/pgbench.rs holds them
--- against it. pgbench carries values from one statement to the next as text, hence the arrays.
+-- The writes of a holdoff worker for a batch of steps: the claim, then the successes, a transaction each.
+-- The statements are those of the engine, with parameters by name; a test in bench/src/work/pgbench.rs compares them
+-- with it. pgbench carries values from one statement to the next as text, hence the arrays.
 
 with head as (
         select l.id from holdoff.lanes l cross join lateral (
             select s.due_at from holdoff.steps s
-            where s.lane = l.id and s.line = 1 and s.state = 1 and s.due_at <= (select clock_timestamp())
+            where s.lane = l.id and s.index_state = 1 and s.state = 1 and s.due_at <= (select clock_timestamp())
             order by s.due_at limit 1
         ) h
         where not l.paused
@@ -18,7 +18,7 @@ with head as (
         first_at = case when s.failures = 0 or s.first_at is null then clock_timestamp() else s.first_at end, leased_until = clock_timestamp() + holdoff.span(:lease_us)
     where s.ctid = any(array(
         select c.ctid from holdoff.steps c
-        where c.lane = (select id from head) and c.line = 1 and c.state = 1 and c.due_at <= (select clock_timestamp())
+        where c.lane = (select id from head) and c.index_state = 1 and c.state = 1 and c.due_at <= (select clock_timestamp())
         order by c.due_at limit :batch for update skip locked
     ))
     returning s.task, s.step, s.lease, s.ctid::text as place

@@ -9,7 +9,6 @@ mod acceptors;
 mod commit;
 mod core;
 mod many;
-mod tally;
 
 use std::process::ExitCode;
 

@@ -5,23 +5,21 @@
 //! are in this process too, so that in both cases a client calls its node directly. All measurements use
 //! wall-clock time.
 
-mod behind;
-mod clients;
+mod catch_up;
 mod cluster;
-mod lone;
-mod raft;
+mod latency;
 mod rates;
 
 use crate::row::Row;
-use behind::Way;
+use catch_up::CatchUp;
 
 pub(crate) fn rows() -> Vec<Row> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let Ok(runtime) = runtime else { return measured("ledger", Err("there is no runtime".to_owned())) };
+    let Ok(runtime) = runtime else { return measured("ledger", Err("the runtime did not start".to_owned())) };
     let mut rows = measured("transactions", runtime.block_on(rates::rows()));
-    rows.extend(measured("one client", runtime.block_on(lone::rows())));
-    rows.extend(measured("catching up by snapshot", runtime.block_on(behind::rows(Way::Snapshot))));
-    rows.extend(measured("catching up entry by entry", runtime.block_on(behind::rows(Way::Entries))));
+    rows.extend(measured("one client", runtime.block_on(latency::rows())));
+    rows.extend(measured("catching up by snapshot", runtime.block_on(catch_up::rows(CatchUp::Snapshot))));
+    rows.extend(measured("catching up entry by entry", runtime.block_on(catch_up::rows(CatchUp::Entries))));
     rows
 }
 

@@ -5,10 +5,8 @@
 //! releasing and the acquiring contender read the same clock. Rates use wall-clock time, alternate between a
 //! few pairs of each, and report the median round.
 
-mod crowd;
-mod hand_off;
+mod contention;
 mod pairs;
-mod statements;
 
 use holdoff_lock::Locks;
 use holdoff_testbed::{Options, Postgres, postgres_binaries};
@@ -26,13 +24,13 @@ const SETTINGS: [(&str, &str); 4] = [
 ];
 
 /// The store of the locks in a measurement.
-enum Place {
+enum LockStore {
     Memory,
     Sqlite(TempDir),
     Postgres(Postgres),
 }
 
-impl Place {
+impl LockStore {
     fn name(&self) -> &'static str {
         match self {
             Self::Memory => "memory",
@@ -57,33 +55,33 @@ impl Place {
 pub(crate) fn rows() -> Vec<Row> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let (Ok(runtime), Ok(folder)) = (runtime, tempfile::tempdir()) else { return Vec::new() };
-    let mut places = vec![Place::Memory, Place::Sqlite(folder)];
+    let mut stores = vec![LockStore::Memory, LockStore::Sqlite(folder)];
     if postgres_binaries().is_some() {
         let settings = SETTINGS.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
-        places.push(Place::Postgres(Postgres::start_with(&Options { fsync: true, settings })));
+        stores.push(LockStore::Postgres(Postgres::start_with(&Options { fsync: true, settings })));
     }
-    runtime.block_on(measure(&places))
+    runtime.block_on(measure(&stores))
 }
 
-async fn measure(places: &[Place]) -> Vec<Row> {
+async fn measure(stores: &[LockStore]) -> Vec<Row> {
     let mut rows = Vec::new();
-    for place in places {
-        rows.extend(measured(place, "pairs", pairs::rows(place).await));
+    for store in stores {
+        rows.extend(measured(store, "pairs", pairs::rows(store).await));
     }
-    for place in places {
-        if let Place::Postgres(server) = place {
-            rows.extend(measured(place, "statements", statements::rows(server).await));
+    for store in stores {
+        if let LockStore::Postgres(server) = store {
+            rows.extend(measured(store, "statements", contention::statement_rows(server).await));
         }
     }
-    for place in places {
-        rows.extend(measured(place, "hand-offs", hand_off::rows(place).await));
+    for store in stores {
+        rows.extend(measured(store, "hand-offs", contention::hand_off_rows(store).await));
     }
     rows
 }
 
-fn measured(place: &Place, what: &str, rows: Result<Vec<Row>, String>) -> Vec<Row> {
+fn measured(store: &LockStore, what: &str, rows: Result<Vec<Row>, String>) -> Vec<Row> {
     rows.unwrap_or_else(|why| {
-        let name = format!("{}: {what}", place.name());
+        let name = format!("{}: {what}", store.name());
         eprintln!("lock: {name}: not measured, {why}");
         // A contestant that fails has missed the bar.
         vec![Row::beside(&name, "", f64::NAN, ("", f64::NAN)).bar("measured", false)]

@@ -2,24 +2,21 @@
 //!
 //! `cargo xtask bench [NAME] [--json]` builds and runs this program. Machines are noisy, so every figure is
 //! the minimum of thread CPU time over many short rounds, in which ours and the peer's alternate. Only
-//! `work`, `store`, `lock`, `look`, `server`, `ledger` and the durable part of `council`, which involve a
+//! `work`, `store`, `lock`, `queries`, `server`, `ledger` and the durable part of `council`, which involve a
 //! disk and other processes, use wall-clock time.
 
-mod budget;
 mod council;
-mod decide;
-mod disk;
 mod ledger;
 mod lock;
-mod look;
 mod measure;
+mod policy;
+mod queries;
 mod retry;
-mod room;
 mod row;
 mod server;
 mod sim;
+mod space;
 mod store;
-mod times;
 mod work;
 
 use std::process::ExitCode;
@@ -29,15 +26,15 @@ use row::Row;
 type Suite = fn() -> Vec<Row>;
 
 const SUITES: [(&str, Suite); 12] = [
-    ("decide", decide::rows),
+    ("decide", policy::decide_rows),
     ("retry", retry::rows),
-    ("budget", budget::rows),
+    ("budget", policy::budget_rows),
     ("sim", sim::rows),
     ("work", work::rows),
     ("store", store::rows),
-    ("room", room::rows),
+    ("space", space::rows),
     ("lock", lock::rows),
-    ("look", look::rows),
+    ("queries", queries::rows),
     ("server", server::rows),
     ("council", council::rows),
     ("ledger", ledger::rows),
@@ -54,7 +51,7 @@ fn main() -> ExitCode {
         arguments.into_iter().partition(|argument| argument.starts_with("--"));
     let known = SUITES.map(|(name, _)| name);
     if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
-        eprintln!("there is no benchmark `{unknown}`; there are {}", known.join(", "));
+        eprintln!("unknown benchmark `{unknown}`: use one of {}", known.join(", "));
         return ExitCode::from(2);
     }
     let wanted = |name: &str| names.is_empty() || names.iter().any(|wanted| wanted == name);

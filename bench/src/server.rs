@@ -5,17 +5,17 @@
 //! next request after the last response. The best of a few rounds counts, because a shared machine loses
 //! whole seconds.
 
-mod daemon;
 mod load;
 mod soak;
 
-use std::process::ExitCode;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use holdoff_testbed::{Options, Postgres, postgres_binaries};
 
 use crate::row::Row;
-pub(crate) use daemon::Daemon;
 use load::Load;
 pub(crate) use load::length;
 pub(crate) use soak::soak;
@@ -63,7 +63,7 @@ fn measured(name: &str, url: &str) -> Vec<Row> {
         eprintln!("server: {name}: not measured, {why}");
         // A contestant that fails has missed the bar.
         vec![
-            Row::beside(&format!("{name}: tasks taken in"), "/s", f64::NAN, ("", f64::NAN))
+            Row::beside(&format!("{name}: tasks accepted"), "/s", f64::NAN, ("", f64::NAN))
                 .bar("measured", false),
         ]
     })
@@ -85,10 +85,68 @@ fn measure(name: &str, url: &str) -> Result<Vec<Row>, String> {
     let row =
         |what: &str, unit, figure| Row::beside(&format!("{name}: {what}"), unit, figure, ("", f64::NAN));
     Ok(vec![
-        row("tasks taken in", "/s", best.per_second)
+        row("tasks accepted", "/s", best.per_second)
             .bar(&format!("≥ {BAR:.0}, no error"), best.per_second >= BAR && errors == 0),
-        row("answered after, median", "ms", best.median_ms),
-        row("answered after, p99", "ms", best.p99_ms),
+        row("response time, median", "ms", best.median_ms),
+        row("response time, p99", "ms", best.p99_ms),
         row("memory of the daemon", "MiB", daemon.resident_mib()),
     ])
+}
+
+/// A daemon that stops with the benchmark.
+pub(crate) struct Daemon {
+    process: Child,
+    /// Host and port.
+    pub(crate) address: String,
+}
+
+impl Daemon {
+    /// Starts the daemon and waits until it serves.
+    pub(crate) fn start(store: &str) -> Result<Self, String> {
+        let program = program()?;
+        let mut process = Command::new(&program)
+            .args(["serve", "--json", "--listen", "127.0.0.1:0", "--log", "warn", "--store", store])
+            .env_remove("RUST_LOG")
+            // The history of the benchmark must not be pruned during the measurement.
+            .env("HOLDOFF_WORK_HISTORY_KEEP", "90d")
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("cannot run {}: {error}", program.display()))?;
+        let output = process.stdout.take().ok_or("the pipe to the process is missing")?;
+        let mut daemon = Self { process, address: String::new() };
+        let mut line = String::new();
+        BufReader::new(output).read_line(&mut line).map_err(|error| error.to_string())?;
+        let greeting: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
+        let url = greeting.get("url").and_then(serde_json::Value::as_str).unwrap_or_default();
+        let address = url.strip_prefix("http://").ok_or("the daemon did not print its URL")?;
+        address.clone_into(&mut daemon.address);
+        Ok(daemon)
+    }
+
+    /// Returns the resident memory of the daemon.
+    pub(crate) fn resident_mib(&self) -> f64 {
+        let path = format!("/proc/{}/status", self.process.id());
+        let status = std::fs::read_to_string(path).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+        let kib: f64 = line.trim().trim_end_matches(" kB").parse().unwrap_or(f64::NAN);
+        kib / 1024.0
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // The process may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Returns the path of `holdoff`, built beside this program.
+fn program() -> Result<PathBuf, String> {
+    let this = std::env::current_exe().map_err(|error| error.to_string())?;
+    let program = this.with_file_name("holdoff");
+    if program.exists() {
+        return Ok(program);
+    }
+    Err(format!("{} is missing: `cargo xtask bench server` builds it", program.display()))
 }

@@ -6,7 +6,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use holdoff_policy::{Crowd, MAX_DELAY};
+use holdoff_policy::{Contention, MAX_DELAY};
 use holdoff_sim::Strategy;
 use holdoff_sim::scenario::row::{self, Outcome, Params};
 
@@ -14,9 +14,9 @@ use crate::measure::cpu_time;
 use crate::row::Row;
 
 /// The numbers of clients, their names, and their numbers of rounds.
-const CROWDS: [(u32, &str, usize); 4] =
+const CLIENTS: [(u32, &str, usize); 4] =
     [(1_000, "10³", 200), (10_000, "10⁴", 40), (100_000, "10⁵", 8), (1_000_000, "10⁶", 3)];
-/// The best slot for hops of 10 ms; see docs/crowd.md.
+/// The best slot for hops of 10 ms; see docs/contention.md.
 const SLOT: Duration = Duration::from_millis(15);
 const MILLION: u32 = 1_000_000;
 
@@ -31,8 +31,10 @@ struct Figures {
 
 pub(crate) fn rows() -> Vec<Row> {
     // The limit must not bind, or a million clients would share the window of a few thousand.
-    let Ok(strategy) = Strategy::crowd(Crowd { slot: SLOT, limit: MAX_DELAY }) else { return Vec::new() };
-    let all = CROWDS.map(|(clients, name, rounds)| measured(&strategy, clients, name, rounds));
+    let Ok(strategy) = Strategy::contention(Contention { slot: SLOT, limit: MAX_DELAY }) else {
+        return Vec::new();
+    };
+    let all = CLIENTS.map(|(clients, name, rounds)| measured(&strategy, clients, name, rounds));
     let Some(thousand) = all.first() else { return Vec::new() };
     let rows = |what: &str, unit, bar: &str, value: fn(&Figures) -> f64, holds: fn(f64) -> bool| {
         let row = |figures: &Figures| {

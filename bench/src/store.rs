@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use holdoff_testbed::{Options, Postgres, postgres_binaries};
-use holdoff_work::{Filter, Page, StepState, Work};
+use holdoff_work::{PageRequest, StepFilter, StepState, Work};
 
 use crate::measure::now;
 use crate::row::Row;
@@ -49,21 +49,21 @@ async fn store(name: &str, empty: &str, backlog: &str, bar: Option<f64>) -> Resu
     work::submit_all(&behind, BACKLOG, TOMORROW).await?;
     let (mut rate, mut rate_behind) = (0.0_f64, 0.0_f64);
     for _ in 0..ROUNDS {
-        let (here, there) = (burn_down(&alone, empty).await?, burn_down(&behind, backlog).await?);
+        let (here, there) = (process(&alone, empty).await?, process(&behind, backlog).await?);
         eprintln!("store: {name}: {here:.0}/s alone, {there:.0}/s beside the backlog");
         (rate, rate_behind) = (rate.max(here), rate_behind.max(there));
     }
     let (median, p99) = latencies(&alone, empty).await?;
-    let burn = Row::beside(&format!("{name}: burn down"), "/s", rate, ("", f64::NAN));
-    let burn = match bar {
-        Some(bar) => burn.bar(&format!("≥ {bar:.0}"), rate >= bar),
-        None => burn,
+    let row = Row::beside(&format!("{name}: process"), "/s", rate, ("", f64::NAN));
+    let row = match bar {
+        Some(bar) => row.bar(&format!("≥ {bar:.0}"), rate >= bar),
+        None => row,
     };
     let backlog =
         Row::beside(&format!("{name}: beside a million waiting"), "/s", rate_behind, ("empty table", rate));
     let latency = format!("{name}: due to started, {PER_SECOND}/s");
     Ok(vec![
-        burn,
+        row,
         backlog.bar("≥ 75 %", rate_behind >= 0.75 * rate),
         Row::beside(&format!("{latency}, median"), "ms", median, ("", f64::NAN)),
         Row::beside(&format!("{latency}, p99"), "ms", p99, ("", f64::NAN)),
@@ -71,7 +71,7 @@ async fn store(name: &str, empty: &str, backlog: &str, bar: Option<f64>) -> Resu
 }
 
 /// Returns the steps a second, from the start signal until no step is due or running.
-async fn burn_down(work: &Work, url: &str) -> Result<f64, String> {
+async fn process(work: &Work, url: &str) -> Result<f64, String> {
     work::submit_all(work, STEPS, Duration::ZERO).await?;
     let mut workers = work::workers(url)?;
     let start = now();
@@ -79,17 +79,17 @@ async fn burn_down(work: &Work, url: &str) -> Result<f64, String> {
         worker.go()?;
     }
     // The list begins with the newest steps, and the backlog contains the oldest.
-    let live = Filter::states([StepState::Ready, StepState::Running]);
+    let live = StepFilter::states([StepState::Ready, StepState::Running]);
     loop {
-        let newest = work.list(&live, &Page::first(1)).await.map_err(|error| error.to_string())?;
-        let is_burning = newest
+        let newest = work.list(&live, &PageRequest::first(1)).await.map_err(|error| error.to_string())?;
+        let is_unfinished = newest
             .iter()
             .any(|step| step.due_at.is_some_and(|due| due.since(step.created_at) < TOMORROW / 2));
-        if !is_burning {
+        if !is_unfinished {
             break;
         }
         if workers.iter_mut().any(work::Process::has_ended) {
-            return Err("a worker has ended".to_owned());
+            return Err("a worker process has ended".to_owned());
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -98,7 +98,8 @@ async fn burn_down(work: &Work, url: &str) -> Result<f64, String> {
 
 /// Returns the latency from due to claimed, by the store's clock, in milliseconds: median and p99.
 async fn latencies(work: &Work, url: &str) -> Result<(f64, f64), String> {
-    let before = work.list(&Filter::default(), &Page::first(1)).await.map_err(|error| error.to_string())?;
+    let before =
+        work.list(&StepFilter::default(), &PageRequest::first(1)).await.map_err(|error| error.to_string())?;
     let mut workers = work::workers(url)?;
     for worker in &mut workers {
         worker.go()?;
@@ -109,18 +110,18 @@ async fn latencies(work: &Work, url: &str) -> Result<(f64, f64), String> {
         tick.tick().await;
         work::submit_all(work, PER_SECOND / 100, Duration::ZERO).await?;
     }
-    let live = Filter::states([StepState::Ready, StepState::Running]);
-    while !work.list(&live, &Page::first(1)).await.map_err(|error| error.to_string())?.is_empty() {
+    let live = StepFilter::states([StepState::Ready, StepState::Running]);
+    while !work.list(&live, &PageRequest::first(1)).await.map_err(|error| error.to_string())?.is_empty() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     drop(workers);
     let mut waits = Vec::new();
-    let mut page = Page::first(Page::MOST);
+    let mut page = PageRequest::first(PageRequest::MAX_LIMIT);
     'pages: loop {
-        let steps = work.list(&Filter::states([StepState::Succeeded]), &page).await;
+        let steps = work.list(&StepFilter::states([StepState::Succeeded]), &page).await;
         let steps = steps.map_err(|error| error.to_string())?;
         let Some(last) = steps.last() else { break };
-        page = Page::first(Page::MOST).after(last.id);
+        page = PageRequest::first(PageRequest::MAX_LIMIT).after(last.id);
         for step in &steps {
             if before.first().is_some_and(|before| before.id == step.id) {
                 break 'pages;

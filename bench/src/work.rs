@@ -8,18 +8,17 @@
 
 mod contestant;
 mod graphile;
-mod heat;
 mod holdoff;
 mod pgbench;
-mod process;
+mod turn;
 
 use holdoff_testbed::{Options, Postgres, postgres_binaries};
 use tokio::runtime::Runtime;
 
 use contestant::Contestant;
-use heat::{Rates, heat};
+pub(crate) use contestant::Process;
 pub(crate) use holdoff::{open, play, start, submit_all, workers};
-pub(crate) use process::Process;
+use turn::{Rates, run_turn};
 
 use crate::row::Row;
 
@@ -32,7 +31,7 @@ const SUBMIT_BATCH: u32 = 1000;
 /// The number of processes that process jobs.
 const WORKERS: usize = 2;
 const SUBMIT: &str = "submit";
-const BURN_DOWN: &str = "burn down";
+const PROCESS: &str = "process";
 
 /// The defaults of Postgres, except for memory as on a usual server and a WAL so long that no checkpoint
 /// occurs in a turn. Its files are kept, so that no contestant has to create new ones.
@@ -49,7 +48,7 @@ enum Role {
 }
 
 /// The result of a contestant so far.
-enum Standing {
+enum Progress {
     /// It is not installed, and cannot be.
     Absent,
     Measured(Rates),
@@ -60,37 +59,37 @@ enum Standing {
 struct Entry {
     role: Role,
     contestant: Box<dyn Contestant>,
-    standing: Standing,
+    progress: Progress,
 }
 
 impl Entry {
     fn new(role: Role, contestant: impl Contestant + 'static) -> Self {
-        Self { role, contestant: Box::new(contestant), standing: Standing::Absent }
+        Self { role, contestant: Box::new(contestant), progress: Progress::Absent }
     }
 
     fn rate(&self, rate: fn(&Rates) -> f64) -> f64 {
-        if let Standing::Measured(rates) = &self.standing { rate(rates) } else { f64::NAN }
+        if let Progress::Measured(rates) = &self.progress { rate(rates) } else { f64::NAN }
     }
 
     fn install(&mut self) {
         match self.contestant.install() {
-            Ok(()) => self.standing = Standing::Measured(Rates::NONE),
+            Ok(()) => self.progress = Progress::Measured(Rates::NONE),
             Err(why) => eprintln!("{}: not measured, {why}", self.contestant.name()),
         }
     }
 
     fn take_turn(&mut self, runtime: &Runtime, server: &Postgres) {
-        let Standing::Measured(before) = self.standing else { return };
+        let Progress::Measured(before) = self.progress else { return };
         let (contestant, name) = (&*self.contestant, self.contestant.name());
         let jobs = if contestant.is_batched() { jobs() } else { jobs() / 10 };
-        self.standing = match heat(runtime, server, contestant, jobs) {
+        self.progress = match run_turn(runtime, server, contestant, jobs) {
             Ok(rates) => {
-                eprintln!("{name}: submit {:.0}/s, burn down {:.0}/s", rates.submit, rates.burn_down);
-                Standing::Measured(before.best(rates))
+                eprintln!("{name}: submit {:.0}/s, process {:.0}/s", rates.submit, rates.process);
+                Progress::Measured(before.best(rates))
             }
             Err(why) => {
                 eprintln!("{name}: not measured, {why}");
-                Standing::Failed
+                Progress::Failed
             }
         };
     }
@@ -119,7 +118,7 @@ pub(crate) fn rows() -> Vec<Row> {
         }
     }
     let mut rows = compared(SUBMIT, &entries, |rates| rates.submit);
-    rows.extend(compared(BURN_DOWN, &entries, |rates| rates.burn_down));
+    rows.extend(compared(PROCESS, &entries, |rates| rates.process));
     rows
 }
 
@@ -140,8 +139,8 @@ fn compared(what: &str, entries: &[Entry], rate: fn(&Rates) -> f64) -> Vec<Row> 
     }
     let is_ours = |entry: &Entry| entry.role == Role::Ours;
     // A contestant that fails has missed the bar.
-    let takes_part = |entry: &Entry| is_ours(entry) && !matches!(entry.standing, Standing::Absent);
-    let is_held = what == BURN_DOWN && entries.iter().any(takes_part);
+    let takes_part = |entry: &Entry| is_ours(entry) && !matches!(entry.progress, Progress::Absent);
+    let is_held = what == PROCESS && entries.iter().any(takes_part);
     let row = |entry: &Entry| {
         let theirs = entry.rate(rate);
         let row = Row::beside(what, "/s", ours, (&entry.contestant.name(), theirs));

@@ -21,7 +21,7 @@ pub fn cases(deep: u64) -> u64 {
 
 /// Runs one target over many seeds, starting with `HOLDOFF_FUZZ_SEED`; reports a panic with the seed and the
 /// command that replay it.
-pub fn hunt(command: &str, cases: u64, target: impl Fn(&mut Rng)) {
+pub fn run_seeds(command: &str, cases: u64, target: impl Fn(&mut Rng)) {
     let start = asked("HOLDOFF_FUZZ_SEED").unwrap_or(0);
     for seed in start..start + cases {
         let mut rng = Rng::with_seed(seed);

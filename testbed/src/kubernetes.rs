@@ -1,24 +1,23 @@
 //! A simulated Kubernetes API server for Leases.
 //!
 //! ```text
-//! cluster.rs   what is stored, and every rule of it     http.rs      requests and answers
-//! validate.rs  what a Lease may be                      asked.rs     what is asked
-//! faults.rs    what goes wrong on demand                watching.rs  everything that happens, line by line
-//! facts.rs     the rules, checked on any API server     status.rs    how a refusal looks
+//! cluster.rs   stored Leases and their rules          http.rs      requests and responses
+//! request.rs   parsing of requests                    watch.rs     watches
+//! faults.rs    fault injection                        status.rs    error statuses
+//! rules.rs     the rules, checked on any API server
 //! ```
 //!
-//! It responds over HTTP as a real API server 1.36 was measured to respond. [`check_facts`] checks this, and
+//! It responds over HTTP as a real API server 1.36 was measured to respond. [`check_api_rules`] checks this, and
 //! also runs against a real cluster. Unlike a real API server, it authorises every request, and every
 //! namespace exists.
 
-mod asked;
 mod cluster;
-mod facts;
 mod faults;
 mod http;
+mod request;
+mod rules;
 mod status;
-mod validate;
-mod watching;
+mod watch;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -30,9 +29,9 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 
-pub use facts::check_facts;
 pub use faults::{Fault, Verb};
 use http::Server;
+pub use rules::check_api_rules;
 
 use crate::KUBECONFIG_VARIABLE;
 
@@ -69,19 +68,19 @@ impl Kubernetes {
 
     /// Injects this fault into the next request with this verb that has no other fault; each fault applies
     /// once.
-    pub fn strike(&self, verb: Verb, fault: Fault) {
+    pub fn inject_fault(&self, verb: Verb, fault: Fault) {
         self.server.faults.add(verb, fault);
     }
 
     /// Returns the number of pending faults.
-    pub fn faults_left(&self) -> usize {
+    pub fn pending_faults(&self) -> usize {
         self.server.faults.left()
     }
 
     /// Executes the requests that [`Fault::Stall`] has held back, whether or not a client still waits for the
     /// response.
-    pub async fn let_through(&self) {
-        self.server.let_through().await;
+    pub async fn release_stalled(&self) {
+        self.server.release_stalled().await;
     }
 
     /// Returns the number of requests with this verb.
@@ -91,17 +90,17 @@ impl Kubernetes {
 
     /// Cuts the connections of all watches.
     pub fn cut_watches(&self) {
-        self.server.pulse.send_modify(|pulse| pulse.cuts += 1);
+        self.server.signals.send_modify(|signals| signals.cuts += 1);
     }
 
     /// Ends all watches as if their timeout had expired.
     pub fn end_watches(&self) {
-        self.server.pulse.send_modify(|pulse| pulse.ends += 1);
+        self.server.signals.send_modify(|signals| signals.ends += 1);
     }
 
     /// Sends a bookmark to all watches that requested them.
     pub fn bookmark(&self) {
-        self.server.pulse.send_modify(|pulse| pulse.bookmarks += 1);
+        self.server.signals.send_modify(|signals| signals.bookmarks += 1);
     }
 
     /// Discards the history: watches and pages from before get `410 Gone`.
@@ -110,7 +109,7 @@ impl Kubernetes {
     }
 
     /// Waits until exactly this many watches are open.
-    pub async fn watched_by(&self, watches: usize) {
+    pub async fn wait_for_watches(&self, watches: usize) {
         let mut open = self.server.watches.subscribe();
         open.wait_for(|open| *open == watches).await.expect("the server lives as long as this");
     }

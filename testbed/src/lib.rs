@@ -9,27 +9,21 @@
     clippy::expect_used,
     clippy::panic,
     clippy::missing_panics_doc,
-    reason = "test support: whoever asks for a server and cannot have one should fail, and say why"
+    reason = "test support: a test that cannot get its server fails with the reason"
 )]
 
 mod account;
-mod binaries;
 mod depth;
-mod faketime;
+pub mod fault;
 pub mod fuzz;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
-mod options;
-mod port;
 mod postgres;
-mod watcher;
+mod system;
 
 /// The environment variable that names a real Kubernetes cluster to test against as well.
 pub const KUBECONFIG_VARIABLE: &str = "HOLDOFF_TEST_KUBECONFIG";
 
-pub use binaries::{BINARIES_VARIABLE, postgres_binaries};
 pub use depth::{CONDITION_TIMEOUT, DEEP_VARIABLE, SKIPPED, is_deep, scaled, skip};
-pub use faketime::libfaketime;
-pub use options::Options;
-pub use port::free as free_port;
-pub use postgres::{Postgres, SHARED_VARIABLE};
+pub use postgres::{Options, Postgres, SHARED_VARIABLE};
+pub use system::{BINARIES_VARIABLE, free_port, libfaketime, postgres_binaries};

@@ -1,17 +1,30 @@
 //! A temporary Postgres cluster.
 
+use std::fmt::Write as _;
 use std::io::Write as _;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::account::Account;
-use crate::watcher::Watcher;
-use crate::{BINARIES_VARIABLE, Options, port, postgres_binaries};
+use crate::{BINARIES_VARIABLE, free_port, postgres_binaries};
 
 /// The number of ports to try if the server does not start.
-const STARTS: u32 = 5;
+const MAX_STARTS: u32 = 5;
+
+/// Waits until the pipe is closed, then stops the server and removes its directory. Each command is repeated
+/// once, for a server or an `initdb` that was still starting. A server without its directory would end by
+/// itself, but late.
+const CLEANUP_SCRIPT: &str = r#"
+trap '' HUP INT TERM
+cat >/dev/null
+cd /
+stop() { "$1" stop -D "$2/data" -m immediate -w; }
+stop "$@" || { sleep 1; stop "$@"; }
+rm -rf "$2" || { sleep 1; rm -rf "$2"; }
+"#;
 
 /// The environment variable with the port of the cluster that the test runner has started for all test
 /// processes of one run.
@@ -39,7 +52,7 @@ struct Owned {
     directory: PathBuf,
     account: Account,
     // Stops the server and removes the directory; dropped with the rest.
-    _watcher: Watcher,
+    _cleanup: CleanupProcess,
 }
 
 impl Postgres {
@@ -52,11 +65,11 @@ impl Postgres {
     pub fn start_with(options: &Options) -> Self {
         let binaries = binaries();
         let (account, directory) = Account::with_directory();
-        let watcher = Watcher::over(&directory, &binaries.join("pg_ctl"), account);
-        let owned = Some(Owned { directory, account, _watcher: watcher });
+        let cleanup = CleanupProcess::over(&directory, &binaries.join("pg_ctl"), account);
+        let owned = Some(Owned { directory, account, _cleanup: cleanup });
         let mut cluster = Self { binaries, port: 0, databases: AtomicU32::new(0), owned };
-        cluster.make();
-        cluster.start_on_a_free_port(options);
+        cluster.initialize();
+        cluster.start_on_free_port(options);
         cluster
     }
 
@@ -141,17 +154,17 @@ impl Postgres {
         std::fs::read_to_string(self.log_path()).unwrap_or_default()
     }
 
-    fn make(&self) {
+    fn initialize(&self) {
         let mut initdb = self.command("initdb");
         initdb.arg("-D").arg(self.data()).args(["-U", "postgres", "-A", "trust", "-E", "UTF8"]);
         run(initdb.args(["--locale=C", "--no-sync"]))
             .unwrap_or_else(|said| panic!("initdb makes no cluster: {said}"));
     }
 
-    fn start_on_a_free_port(&mut self, options: &Options) {
+    fn start_on_free_port(&mut self, options: &Options) {
         let mut said = String::new();
-        for _ in 0..STARTS {
-            self.port = port::free();
+        for _ in 0..MAX_STARTS {
+            self.port = free_port();
             self.add_to_configuration(&options.lines(self.port));
             match self.pg_ctl("start") {
                 Ok(_) => return,
@@ -233,4 +246,60 @@ fn run(command: &mut Command) -> Result<String, String> {
         return Ok(printed(&output.stdout));
     }
     Err(format!("{shown}: {}\n{}", printed(&output.stderr), printed(&output.stdout)))
+}
+
+/// The options of a cluster.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Whether a commit waits for the disk. Off by default: a test's data need not survive a crash of the
+    /// machine, and it survives a crash of the server either way.
+    pub fsync: bool,
+    /// Further lines of `postgresql.conf`, each a name and a value; they override all others.
+    pub settings: Vec<(String, String)>,
+}
+
+impl Options {
+    /// Returns the lines to add to `postgresql.conf`.
+    fn lines(&self, port: u16) -> String {
+        let switch = if self.fsync { "on" } else { "off" };
+        let own = [
+            // Loopback only: the path of a socket would have to be short and accessible to all accounts.
+            ("listen_addresses", "127.0.0.1".to_owned()),
+            ("unix_socket_directories", String::new()),
+            ("port", port.to_string()),
+            ("max_connections", "200".to_owned()),
+            ("fsync", switch.to_owned()),
+            ("full_page_writes", switch.to_owned()),
+        ];
+        let own = own.iter().map(|(name, value)| (*name, value.as_str()));
+        let further = self.settings.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        own.chain(further).fold(String::from("\n"), |mut lines, (name, value)| {
+            // Writing into a string cannot fail.
+            let _ = writeln!(lines, "{name} = '{}'", value.replace('\'', "''"));
+            lines
+        })
+    }
+}
+
+/// A process that holds the other end of a pipe: it stops the cluster when this process ends, even by
+/// SIGKILL.
+#[derive(Debug)]
+struct CleanupProcess(Child);
+
+impl CleanupProcess {
+    fn over(directory: &Path, pg_ctl: &Path, account: Account) -> Self {
+        let mut shell = account.command(Path::new("/bin/sh"), directory);
+        shell.args(["-c", CLEANUP_SCRIPT, "watcher"]).args([pg_ctl, directory]);
+        // The watcher has its own process group, so that a signal to this process group does not end it.
+        shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        Self(shell.spawn().expect("a shell for the cleanup"))
+    }
+}
+
+impl Drop for CleanupProcess {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        // When the watcher has ended, the cluster has ended too.
+        let _ = self.0.wait();
+    }
 }

@@ -7,17 +7,20 @@
 mod listing;
 mod tree;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::run::{Done, root};
+use crate::run::{TaskResult, root};
+use listing::Listing;
+use tree::Module;
 
-/// Where the listings are kept.
+/// The directory of the listings.
 const FOLDER: &str = "docs/api";
 
-/// `cargo xtask api`
-pub(crate) fn run() -> Done {
+/// Runs `cargo xtask api`.
+pub(crate) fn run() -> TaskResult {
     let folder = root().join(FOLDER);
-    std::fs::create_dir_all(&folder).map_err(|error| format!("cannot make {FOLDER}: {error}"))?;
+    std::fs::create_dir_all(&folder).map_err(|error| format!("cannot create {FOLDER}: {error}"))?;
     for (name, text) in listings()? {
         let path = folder.join(format!("{name}.txt"));
         std::fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
@@ -36,25 +39,34 @@ pub(crate) fn check() -> Vec<String> {
     for (name, text) in listings {
         let path = format!("{FOLDER}/{name}.txt");
         if std::fs::read_to_string(root().join(&path)).ok() != Some(text) {
-            findings.push(format!("{path} is out of date: `cargo xtask api` writes it anew"));
+            findings.push(format!("{path} is out of date: run `cargo xtask api`"));
         }
     }
     findings
 }
 
-/// The listing of every library crate, by the crate's name.
+/// Returns the public types that each library crate declares, by the crate's name.
+pub(crate) fn public_types() -> Result<Vec<(String, BTreeSet<String>)>, String> {
+    Ok(libraries()?.into_iter().map(|(name, tree)| (name, Listing::of(&tree).types)).collect())
+}
+
+/// Returns the listing of every library crate, by the crate's name.
 fn listings() -> Result<Vec<(String, String)>, String> {
-    let mut listings = Vec::new();
+    Ok(libraries()?.into_iter().map(|(name, tree)| (name, Listing::of(&tree).text)).collect())
+}
+
+/// Reads every library crate; returns its name and its modules.
+fn libraries() -> Result<Vec<(String, Module)>, String> {
+    let mut libraries = Vec::new();
     for folder in crates()? {
         let library = folder.join("src/lib.rs");
-        if !library.exists() {
-            continue;
+        if library.exists() {
+            let name = package(&folder)?;
+            let tree = Module::read(&name.replace('-', "_"), &library)?;
+            libraries.push((name, tree));
         }
-        let name = package(&folder)?;
-        let tree = tree::Module::read(&name.replace('-', "_"), &library)?;
-        listings.push((name, listing::of(&tree)));
     }
-    Ok(listings)
+    Ok(libraries)
 }
 
 fn crates() -> Result<Vec<PathBuf>, String> {

@@ -1,13 +1,11 @@
-//! The chores of the project: `cargo xtask test`, `tidy`, `bench`, `soak`, `n-minus-one`, `schema`,
+//! The development tasks of the project: `cargo xtask test`, `tidy`, `bench`, `soak`, `n-minus-one`, `schema`,
 //! `openapi`, `api`, `schemathesis`, `axe`.
 
 mod api;
-mod axe;
+mod generated;
 mod n_minus_one;
-mod needs;
-mod openapi;
+mod requirements;
 mod run;
-mod schema;
 mod schemathesis;
 mod soak;
 mod test;
@@ -16,23 +14,24 @@ mod tidy;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-usage: cargo xtask CHORE
+usage: cargo xtask TASK
 
-  test                  what CI runs: format, lints, tests, examples in the docs, tidiness
-  test --deep           everything else, too; run it before an issue is closed
-  test NAME...          only the tests whose names contain one of these
-  test --repeat N NAME  tests by name, N times each, on busy cores
-  tidy                  file lengths, crate arrows, documents and metrics against the code
-  bench [NAME] [--json] holdoff beside its peers; NAME is one of decide, retry, budget, sim, work, store, room, lock, look, server,
-                        council, ledger
-  soak [council|ledger|server] the long hauls: ten million inputs for each fuzz target, ten minutes of chaos, and of load,
-                        a hundred thousand seeds of the council and of the ledger
-  n-minus-one           the release before this one beside it, on one store (from version 0.2.0 on)
-  schema                writes the generated files anew: the JSON schema and the test vectors
-  openapi               writes the API's document anew
-  schemathesis          holds a running daemon's answers against the API's document
-  api                   writes the listings of the public API anew
-  axe                   installs axe-core where the tests in a browser look for it
+  test                  runs the checks of CI: format, lints, tests, examples in the docs, tidiness
+  test --deep           also runs all other tests; run it before an issue is closed
+  test NAME...          runs only the tests whose names contain one of these
+  test --repeat N NAME  runs tests by name, N times each, while other processes keep every core busy
+  tidy                  checks file lengths, dependencies between crates, wording, names of public types, paths in documents,
+                        metrics, and the API listings
+  bench [NAME] [--json] compares holdoff with its peers; NAME is one of decide, retry, budget, sim, work, store, space, lock,
+                        queries, server, council, ledger
+  soak [council|ledger|server] runs the long tests: ten million inputs for each fuzz target, ten minutes of chaos, ten
+                        minutes of load, a hundred thousand seeds of the council and of the ledger
+  n-minus-one           runs the previous release beside this one on one store (from version 0.2.0 on)
+  schema                regenerates the JSON schema and the test vectors
+  openapi               regenerates the API document
+  schemathesis          checks the responses of a running daemon against the API document
+  api                   regenerates the listings of the public API
+  axe                   installs axe-core for the browser tests
 ";
 
 fn main() -> ExitCode {
@@ -50,13 +49,13 @@ fn main() -> ExitCode {
         ["soak", "council"] => soak::council(),
         ["soak", "ledger"] => soak::ledger(),
         ["soak", "server"] => soak::server(),
-        ["schema"] => schema::run(),
-        ["openapi"] => openapi::run(),
+        ["schema"] => generated::schema(),
+        ["openapi"] => generated::openapi(),
         ["api"] => api::run(),
-        ["axe"] => axe::run(),
+        ["axe"] => requirements::axe(),
         ["schemathesis"] => schemathesis::build_and_run(),
-        [] => return misused("say which chore", USAGE),
-        unknown => return misused(&format!("unknown chore {:?}", unknown.join(" ")), USAGE),
+        [] => return misused("a task is missing", USAGE),
+        unknown => return misused(&format!("unknown task {:?}", unknown.join(" ")), USAGE),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-/// The result of a chore; the error is the reason of its failure.
-pub(crate) type Done = Result<(), String>;
+/// The result of a task; the error is the reason of its failure.
+pub(crate) type TaskResult = Result<(), String>;
 
 /// Returns the project's root.
 pub(crate) fn root() -> PathBuf {
@@ -14,7 +14,7 @@ pub(crate) fn root() -> PathBuf {
 }
 
 /// Runs cargo in the project's root and prints the elapsed time.
-pub(crate) fn cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Done {
+pub(crate) fn cargo(arguments: &[&str], environment: &[(&str, &str)]) -> TaskResult {
     let shown = format!("cargo {}", arguments.join(" "));
     eprintln!("\n▶ {shown}");
     let start = now();
@@ -33,9 +33,9 @@ pub(crate) fn cargo_command(arguments: &[&str], environment: &[(&str, &str)]) ->
 }
 
 /// Runs `cargo xtask bench`.
-pub(crate) fn bench(arguments: &[&str]) -> Done {
+pub(crate) fn bench(arguments: &[&str]) -> TaskResult {
     let names = || arguments.iter().filter(|argument| !argument.starts_with("--"));
-    if names().count() == 0 || names().any(|name| ["server", "look"].contains(name)) {
+    if names().count() == 0 || names().any(|name| ["server", "queries"].contains(name)) {
         // These benchmarks run the release binary of the daemon.
         cargo(&["build", "--quiet", "--release", "--package", "holdoff-cli"], &[])?;
     }
@@ -43,7 +43,7 @@ pub(crate) fn bench(arguments: &[&str]) -> Done {
     cargo(&[&fixed, arguments].concat(), &[])
 }
 
-#[expect(clippy::disallowed_methods, reason = "a chore may look at the clock")]
+#[expect(clippy::disallowed_methods, reason = "a development task may read the clock")]
 pub(crate) fn now() -> Instant {
     Instant::now()
 }

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::run::{Done, cargo, now, root};
+use crate::run::{TaskResult, cargo, now, root};
 
 /// The installed version.
 const VERSION: &str = "4.32.5";
@@ -25,13 +25,13 @@ const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_co
     response_headers_conformance,response_schema_conformance,unsupported_method";
 
 /// Runs `cargo xtask schemathesis`.
-pub(crate) fn build_and_run() -> Done {
+pub(crate) fn build_and_run() -> TaskResult {
     cargo(&["build", "--quiet", "-p", "holdoff-cli"], &[])?;
     run(&root().join("target/debug/holdoff"))
 }
 
 /// Runs Schemathesis against a daemon of this binary.
-pub(crate) fn run(holdoff: &Path) -> Done {
+pub(crate) fn run(holdoff: &Path) -> TaskResult {
     let program = install()?;
     let seed = std::env::var(SEED_VARIABLE).unwrap_or_else(|_| SEED.to_owned());
     eprintln!("\n▶ schemathesis {VERSION} with seed {seed} ({SEED_VARIABLE} sets another)");
@@ -59,8 +59,8 @@ pub(crate) fn run(holdoff: &Path) -> Done {
         .status()
         .map_err(|error| format!("cannot run schemathesis: {error}"))?;
     eprintln!("  {:.0} s", start.elapsed().as_secs_f64());
-    daemon.must_be_alive()?;
-    if status.success() { Ok(()) } else { Err(format!("schemathesis found something; seed {seed}")) }
+    daemon.check_alive()?;
+    if status.success() { Ok(()) } else { Err(format!("schemathesis reported failures; seed {seed}")) }
 }
 
 /// Returns the program, and installs it if necessary.
@@ -111,7 +111,8 @@ impl Daemon {
             BufReader::new(out).read_line(&mut greeting).map_err(|error| error.to_string())?;
         }
         let url = greeting.split("\"url\":\"").nth(1).and_then(|rest| rest.split('"').next());
-        let url = url.ok_or_else(|| format!("the daemon said {greeting:?}"))?.to_owned();
+        let url =
+            url.ok_or_else(|| format!("the daemon printed {greeting:?} instead of its URL"))?.to_owned();
         Ok(Self { child: child.into(), url })
     }
 
@@ -119,10 +120,10 @@ impl Daemon {
         root().join("target/schemathesis-data")
     }
 
-    fn must_be_alive(&self) -> Done {
+    fn check_alive(&self) -> TaskResult {
         match self.child.borrow_mut().try_wait() {
             Ok(None) => Ok(()),
-            ended => Err(format!("the daemon did not live through it: {ended:?}")),
+            ended => Err(format!("the daemon ended during the run: {ended:?}")),
         }
     }
 }

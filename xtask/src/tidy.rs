@@ -1,14 +1,14 @@
 //! `cargo xtask tidy`: the checks that no compiler performs.
 
-mod arrows;
-mod documents;
-mod length;
+mod dependencies;
 mod metrics;
+mod names;
+mod text;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::run::{Done, root};
+use crate::run::{TaskResult, root};
 
 /// A file of the project and its text.
 pub(crate) struct File {
@@ -22,15 +22,16 @@ impl File {
     }
 }
 
-pub(crate) fn run() -> Done {
+/// Runs `cargo xtask tidy`.
+pub(crate) fn run() -> TaskResult {
     let files = files()?;
-    let mut findings = length::check(&files);
-    findings.extend(arrows::check(&files));
-    findings.extend(documents::check(&files));
+    let mut findings = text::check(&files);
+    findings.extend(dependencies::check(&files));
+    findings.extend(names::check());
     findings.extend(metrics::check(&files));
     findings.extend(crate::api::check());
     if findings.is_empty() {
-        eprintln!("▶ tidy: {} files, nothing to tidy", files.len());
+        eprintln!("▶ tidy: checked {} files, found nothing", files.len());
         return Ok(());
     }
     Err(format!("not tidy:\n  {}", findings.join("\n  ")))

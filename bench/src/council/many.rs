@@ -9,20 +9,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use holdoff_council::acceptor::{ROLE, Reply, Request};
-use holdoff_council::machine::{Acceptor, Change, Members};
-use holdoff_council::runtime::{Settings, meet};
+use holdoff_council::acceptor::{LinkReply, LinkRequest, ROLE};
+use holdoff_council::machine::{AcceptorInfo, CouncilChange, Members};
+use holdoff_council::runtime::{Settings, identify_acceptor};
 use holdoff_council::{
-    CouncilId, Decided, Device, Ed25519, Input, NodeId, OperationId, Outcome, Output, Tell, node_id,
+    AcceptorReply, CouncilId, CouncilState, Device, Ed25519, Input, NodeId, OperationId, Outcome, Output,
 };
-use holdoff_net::{Key, Link, LinkOptions, Remote};
+use holdoff_net::{Link, LinkOptions, PeerAddress, SecretKey};
 use tokio::task::JoinSet;
 
-use super::acceptors::Acceptors;
-use super::tally::Tally;
-use crate::measure::now;
+use super::acceptors::{Acceptors, CommitCounters};
+use crate::measure::{Times, now};
 use crate::row::Row;
-use crate::times::Times;
 
 const COUNCILS: usize = 1000;
 /// The number of links to each acceptor, because a link has a limit of concurrent requests.
@@ -31,26 +29,26 @@ const WARM: Duration = Duration::from_secs(3);
 const MEASURED: Duration = Duration::from_secs(10);
 const SOON_US: u64 = 30_000_000;
 /// The incarnation of the writers' storage, which does not exist.
-const LIFE: u64 = 1;
+const INCARNATION: u64 = 1;
 
 pub(super) async fn rows(acceptors: &mut Acceptors) -> Result<Vec<Row>, String> {
     let one = round(acceptors, 1).await?;
     let many = round(acceptors, COUNCILS).await?;
-    let row = |name: &str, unit, pick: fn(&Figures) -> f64| {
+    let row = |name: &str, unit, pick: fn(&RoundFigures) -> f64| {
         Row::beside(name, unit, pick(&many), ("one council", pick(&one)))
     };
     Ok(vec![
         row("1000 councils: commits in all", "/s", |round| round.per_second),
         row("1000 councils: a commit takes, p50", "ms", |round| round.median_ms),
         row("1000 councils: a commit takes, p99", "ms", |round| round.p99_ms),
-        row("1000 councils: questions in a batch", "", |round| round.batch),
+        row("1000 councils: requests in a batch", "", |round| round.batch),
         row("1000 councils: fsyncs for a commit", "", |round| round.syncs),
         row("1000 councils: an fsync takes, mean", "ms", |round| round.sync_ms),
     ])
 }
 
 /// The figures of a round. Batches and fsyncs are the average of one acceptor.
-struct Figures {
+struct RoundFigures {
     per_second: f64,
     median_ms: f64,
     p99_ms: f64,
@@ -59,28 +57,28 @@ struct Figures {
     sync_ms: f64,
 }
 
-async fn round(acceptors: &mut Acceptors, councils: usize) -> Result<Figures, String> {
-    let key = Key::generate().map_err(|error| error.to_string())?;
+async fn round(acceptors: &mut Acceptors, councils: usize) -> Result<RoundFigures, String> {
+    let key = SecretKey::generate().map_err(|error| error.to_string())?;
     let options = LinkOptions { role: ROLE.to_owned(), ..LinkOptions::default() };
     let mut deciding = Vec::new();
     for address in acceptors.addresses() {
-        deciding.push(meet(&key, &address, &options).await.map_err(|error| error.to_string())?);
+        deciding.push(identify_acceptor(&key, &address, &options).await.map_err(|error| error.to_string())?);
     }
-    let mut lines = Vec::new();
+    let mut links = Vec::new();
     for _ in 0..LINKS.min(councils) {
-        lines.push(Arc::new(connect(&key, &deciding, &options)?));
+        links.push(Arc::new(connect(&key, &deciding, &options)?));
     }
     let begin = now() + WARM;
     let end = begin + MEASURED;
     let mut writers = JoinSet::new();
-    for (number, line) in (0..councils).zip(lines.iter().cycle()) {
-        let writer = Writer::new(key.clone(), &deciding, line.clone(), number)?;
+    for (number, links) in (0..councils).zip(links.iter().cycle()) {
+        let writer = CouncilWriter::new(key.clone(), &deciding, links.clone(), number)?;
         writers.spawn(writer.write(begin, end));
     }
     tokio::time::sleep_until(begin.into()).await;
-    let before = acceptors.tallies()?;
+    let before = acceptors.counters()?;
     tokio::time::sleep_until(end.into()).await;
-    let after = acceptors.tallies()?;
+    let after = acceptors.counters()?;
     let mut times = Times::default();
     while let Some(written) = writers.join_next().await {
         times.join(written.map_err(|error| error.to_string())??);
@@ -89,29 +87,29 @@ async fn round(acceptors: &mut Acceptors, councils: usize) -> Result<Figures, St
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a few figures of a count are enough")]
-fn figures(mut times: Times, tallies: impl ExactSizeIterator<Item = Tally>) -> Figures {
-    let (commits, acceptors) = (times.len() as f64, tallies.len() as f64);
-    let sum = tallies.fold(Tally::default(), |sum, one| Tally {
-        asks: sum.asks + one.asks,
+fn figures(mut times: Times, counters: impl ExactSizeIterator<Item = CommitCounters>) -> RoundFigures {
+    let (commits, acceptors) = (times.len() as f64, counters.len() as f64);
+    let sum = counters.fold(CommitCounters::default(), |sum, one| CommitCounters {
+        requests: sum.requests + one.requests,
         batches: sum.batches + one.batches,
         commits: sum.commits + one.commits,
         commit_us: sum.commit_us + one.commit_us,
     });
-    Figures {
+    RoundFigures {
         per_second: commits / MEASURED.as_secs_f64(),
         median_ms: times.ms(500),
         p99_ms: times.ms(990),
-        batch: sum.asks as f64 / sum.batches as f64,
+        batch: sum.requests as f64 / sum.batches as f64,
         syncs: sum.commits as f64 / acceptors / commits,
         sync_ms: sum.commit_us as f64 / sum.commits as f64 / 1e3,
     }
 }
 
-type Lines = BTreeMap<NodeId, Link>;
+type Links = BTreeMap<NodeId, Link>;
 
-fn connect(key: &Key, acceptors: &[Acceptor], options: &LinkOptions) -> Result<Lines, String> {
-    let link = |acceptor: &Acceptor| {
-        let remote = Remote { key: acceptor.key, address: acceptor.address.clone() };
+fn connect(key: &SecretKey, acceptors: &[AcceptorInfo], options: &LinkOptions) -> Result<Links, String> {
+    let link = |acceptor: &AcceptorInfo| {
+        let remote = PeerAddress { key: acceptor.key, address: acceptor.address.clone() };
         let (link, _) = Link::new(key, remote, options.clone()).map_err(|error| error.to_string())?;
         Ok((acceptor.id(), link))
     };
@@ -119,31 +117,36 @@ fn connect(key: &Key, acceptors: &[Acceptor], options: &LinkOptions) -> Result<L
 }
 
 /// The writer of one council.
-struct Writer {
+struct CouncilWriter {
     council: CouncilId,
     device: Device<Members>,
-    lines: Arc<Lines>,
-    somebody: holdoff_council::PublicKey,
+    links: Arc<Links>,
+    guest: holdoff_council::PublicKey,
     rolls: Rng,
     started: Instant,
-    calls: JoinSet<(NodeId, Vec<Tell>)>,
+    calls: JoinSet<(NodeId, Vec<AcceptorReply>)>,
     ended: Option<Outcome>,
 }
 
-impl Writer {
-    fn new(key: Key, acceptors: &[Acceptor], lines: Arc<Lines>, number: usize) -> Result<Self, String> {
+impl CouncilWriter {
+    fn new(
+        key: SecretKey,
+        acceptors: &[AcceptorInfo],
+        links: Arc<Links>,
+        number: usize,
+    ) -> Result<Self, String> {
         let mut rolls = Rng::new();
         let mut id = [0; 16];
         rolls.fill(&mut id);
         let council = CouncilId(id);
         let public = key.public();
-        let members = Members::found(public, format!("{number}"), acceptors.iter().cloned());
-        let state = Decided::new(council, members.map_err(|error| error.to_string())?);
-        let me = node_id(&public, LIFE);
+        let members = Members::create(public, format!("{number}"), acceptors.iter().cloned());
+        let state = CouncilState::new(council, members.map_err(|error| error.to_string())?);
+        let me = NodeId::derive(public.as_bytes(), INCARNATION);
         let device = Device::new(me, Box::new(key), Box::new(Ed25519), state, Settings::default().device);
-        let somebody = Key::generate().map_err(|error| error.to_string())?.public();
+        let guest = SecretKey::generate().map_err(|error| error.to_string())?.public();
         let (started, calls) = (now(), JoinSet::new());
-        Ok(Self { council, device, lines, somebody, rolls, started, calls, ended: None })
+        Ok(Self { council, device, links, guest, rolls, started, calls, ended: None })
     }
 
     /// Commits one change after the other; returns the durations of those that ended in time.
@@ -167,24 +170,24 @@ impl Writer {
     }
 
     async fn commit(&mut self, turn: u64) -> Outcome {
-        let key = self.somebody;
-        let wish = match turn % 2 {
-            0 => Change::Add { key, name: "somebody".to_owned() },
-            _ => Change::Remove { key },
+        let key = self.guest;
+        let change = match turn % 2 {
+            0 => CouncilChange::Add { key, name: "guest".to_owned() },
+            _ => CouncilChange::Remove { key },
         };
         let mut id = [0; 16];
         self.rolls.fill(&mut id);
         let deadline_us = self.now_us() + SOON_US;
-        self.step(Input::Submit { id: OperationId(id), wish, letter: None, deadline_us });
+        self.step(Input::Submit { id: OperationId(id), change, mail: None, deadline_us });
         loop {
             if let Some(outcome) = self.ended.take() {
                 return outcome;
             }
             let wake = self.started + Duration::from_micros(self.device.wake_at());
             tokio::select! {
-                Some(Ok((from, tells))) = self.calls.join_next() => {
-                    for tell in tells {
-                        self.step(Input::Told { from, tell });
+                Some(Ok((from, replies))) = self.calls.join_next() => {
+                    for reply in replies {
+                        self.step(Input::Reply { from, reply });
                     }
                 }
                 () = tokio::time::sleep_until(wake.into()) => self.step(Input::Tick),
@@ -192,21 +195,22 @@ impl Writer {
         }
     }
 
-    fn step(&mut self, input: Input<Change>) {
+    fn step(&mut self, input: Input<CouncilChange>) {
         let now_us = self.now_us();
         let rolls = &mut self.rolls;
         let step = self.device.step(now_us, &mut || rolls.u32(..), input);
-        let Ok(stored) = step.held.release(|_| Ok::<_, Infallible>(()));
+        let Ok(stored) = step.deferred.release(|_| Ok::<_, Infallible>(()));
         self.device.stored();
         for output in step.at_once.into_iter().chain(stored) {
             match output {
-                Output::Ask { to, ask } => {
-                    let Some(link) = self.lines.get(&to).cloned() else { continue };
-                    let request = Request::Ask { life: LIFE, council: self.council, ask };
+                Output::Send { to, request } => {
+                    let Some(link) = self.links.get(&to).cloned() else { continue };
+                    let request =
+                        LinkRequest::Council { incarnation: INCARNATION, council: self.council, request };
                     self.calls.spawn(async move {
                         // Lost requests are sent again.
-                        let reply: Result<Reply, _> = link.ask(&request).await;
-                        (to, reply.map(|reply| reply.tells).unwrap_or_default())
+                        let reply: Result<LinkReply, _> = link.call_value(&request).await;
+                        (to, reply.map(|reply| reply.replies).unwrap_or_default())
                     });
                 }
                 Output::Ended { outcome, .. } => self.ended = Some(outcome),
@@ -216,6 +220,6 @@ impl Writer {
     }
 
     fn now_us(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
+        holdoff_policy::as_micros_u64(self.started.elapsed())
     }
 }

@@ -6,7 +6,7 @@ use holdoff_lock::Locks;
 use sqlx::{Connection, Executor, PgConnection};
 use tokio::task::JoinSet;
 
-use super::{Place, open};
+use super::{LockStore, open};
 use crate::measure::now;
 use crate::row::Row;
 
@@ -16,12 +16,12 @@ const PAIRS: u32 = 20;
 /// The number of keys in the concurrent measurement, which has no bar.
 const KEYS: u32 = 16;
 
-pub(super) async fn rows(place: &Place) -> Result<Vec<Row>, String> {
-    let (name, url) = (place.name(), place.fresh());
+pub(super) async fn rows(store: &LockStore) -> Result<Vec<Row>, String> {
+    let (name, url) = (store.name(), store.fresh());
     let locks = open(&url).await?;
-    let mut bare = match place {
-        Place::Postgres(_) => Some(Bare::connect(&url).await?),
-        Place::Memory | Place::Sqlite(_) => None,
+    let mut bare = match store {
+        LockStore::Postgres(_) => Some(BareConnection::connect(&url).await?),
+        LockStore::Memory | LockStore::Sqlite(_) => None,
     };
     let mut rounds = Vec::with_capacity(ROUNDS);
     for _ in 0..ROUNDS {
@@ -35,9 +35,9 @@ pub(super) async fn rows(place: &Place) -> Result<Vec<Row>, String> {
     let pairs = format!("{name}: acquire, release");
     let one = middle(&mut rounds, |round| round.ours).ours;
     let many = middle(&mut rounds, |round| round.many).many;
-    let at_once = Row::beside(&format!("{pairs}, {KEYS} keys"), "/s", many, ("one key", one));
+    let concurrent = Row::beside(&format!("{pairs}, {KEYS} keys"), "/s", many, ("one key", one));
     if bare.is_none() {
-        return Ok(vec![Row::beside(&pairs, "/s", one, ("", f64::NAN)), at_once]);
+        return Ok(vec![Row::beside(&pairs, "/s", one, ("", f64::NAN)), concurrent]);
     }
     // Neither waits for the disk: if a crash loses one of our locks, later holders wait for its lease and
     // have a larger token.
@@ -46,7 +46,7 @@ pub(super) async fn rows(place: &Place) -> Result<Vec<Row>, String> {
     let beside_advisory = beside_advisory.bar("≥ 0.4 ×", ours >= 0.4 * advisory);
     let Round { ours, durable, .. } = middle(&mut rounds, |round| round.ours / round.durable);
     let beside_durable = Row::beside(&pairs, "/s", ours, ("bare update, and select 1", durable));
-    Ok(vec![beside_advisory, beside_durable, at_once])
+    Ok(vec![beside_advisory, beside_durable, concurrent])
 }
 
 /// Pairs a second.
@@ -62,13 +62,13 @@ struct Round {
 /// round.
 fn middle(rounds: &mut [Round], by: impl Fn(&Round) -> f64) -> Round {
     rounds.sort_by(|one, other| by(one).total_cmp(&by(other)));
-    let nothing = Round { ours: f64::NAN, advisory: f64::NAN, durable: f64::NAN, many: f64::NAN };
-    rounds.get(rounds.len() / 2).copied().unwrap_or(nothing)
+    let unmeasured = Round { ours: f64::NAN, advisory: f64::NAN, durable: f64::NAN, many: f64::NAN };
+    rounds.get(rounds.len() / 2).copied().unwrap_or(unmeasured)
 }
 
 /// Measures pairs a second: ours and the bare ones alternately, a few of each, so that disturbances of the
 /// machine affect all of them; then ours on many keys.
-async fn round(locks: &Locks, mut bare: Option<&mut Bare>) -> Result<Round, String> {
+async fn round(locks: &Locks, mut bare: Option<&mut BareConnection>) -> Result<Round, String> {
     let [mut ours, mut advisory, mut durable] = [Duration::ZERO; 3];
     for _ in 0..TURNS {
         if let Some(bare) = &mut bare {
@@ -79,7 +79,7 @@ async fn round(locks: &Locks, mut bare: Option<&mut Bare>) -> Result<Round, Stri
     }
     let [ours, advisory, durable] =
         [ours, advisory, durable].map(|time| f64::from(TURNS * PAIRS) / time.as_secs_f64());
-    Ok(Round { ours, advisory, durable, many: at_once(locks).await? })
+    Ok(Round { ours, advisory, durable, many: concurrent(locks).await? })
 }
 
 /// Returns the duration of a few pairs on one key.
@@ -94,7 +94,7 @@ async fn one_by_one(locks: &Locks, number: u32) -> Result<Duration, String> {
 }
 
 /// Returns the pairs a second on many keys concurrently.
-async fn at_once(locks: &Locks) -> Result<f64, String> {
+async fn concurrent(locks: &Locks) -> Result<f64, String> {
     let mut keys = JoinSet::new();
     let start = now();
     for number in 0..KEYS {
@@ -108,9 +108,9 @@ async fn at_once(locks: &Locks) -> Result<f64, String> {
 }
 
 /// One connection without any other layer.
-struct Bare(PgConnection);
+struct BareConnection(PgConnection);
 
-impl Bare {
+impl BareConnection {
     async fn connect(url: &str) -> Result<Self, String> {
         let mut connection = PgConnection::connect(url).await.map_err(|error| error.to_string())?;
         let least = "create table least (n bigint) with (fillfactor = 50); insert into least values (0)";

@@ -10,15 +10,14 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::daemon::Daemon;
 use super::load::Load;
-use super::postgres;
+use super::{Daemon, postgres};
 use crate::row::{self, Row};
 
 /// The default duration of the run for each store, and the variable that overrides it.
 const SECONDS: u64 = 600;
 const SECONDS_VARIABLE: &str = "HOLDOFF_SOAK_SECONDS";
-const LOOKS: u32 = 10;
+const SAMPLES: u32 = 10;
 const CONNECTIONS: usize = 16;
 /// The largest ratio of the memory at the end to that in the middle, when caches and allocators have settled.
 const BAR: f64 = 1.1;
@@ -39,14 +38,14 @@ pub(crate) fn soak(arguments: &[String]) -> Option<ExitCode> {
 
 /// Returns the rows of both stores, or of the named stores.
 fn rows(only: &[&str]) -> Result<Vec<Row>, String> {
-    let is_asked = |store: &str| only.is_empty() || only.contains(&store);
+    let is_requested = |store: &str| only.is_empty() || only.contains(&store);
     let target = target().map_err(|error| error.to_string())?;
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let mut rows = Vec::new();
-    if is_asked("sqlite") {
+    if is_requested("sqlite") {
         rows.push(memory("SQLite", &format!("sqlite:{}", folder.path().join("work.db").display()), target)?);
     }
-    if is_asked("postgres")
+    if is_requested("postgres")
         && let Some(server) = postgres()
     {
         rows.push(memory("Postgres", &server.create_database("soak"), target)?);
@@ -55,22 +54,22 @@ fn rows(only: &[&str]) -> Result<Vec<Row>, String> {
 }
 
 fn memory(name: &str, store: &str, target: SocketAddr) -> Result<Row, String> {
-    let said = std::env::var(SECONDS_VARIABLE).ok().and_then(|seconds| seconds.parse().ok());
-    let look = Duration::from_secs(said.unwrap_or(SECONDS)) / LOOKS;
+    let configured = std::env::var(SECONDS_VARIABLE).ok().and_then(|seconds| seconds.parse().ok());
+    let interval = Duration::from_secs(configured.unwrap_or(SECONDS)) / SAMPLES;
     let daemon = Daemon::start(store)?;
     let (mut resident, mut errors) = (Vec::new(), 0);
     let task = format!(
         r#"{{"operation": "soak.call", "http": {{"url": "http://{target}/", "body": {{"order": 17}}}}}}"#
     );
-    for _ in 0..LOOKS {
-        let load = Load::from_another_process(&daemon.address, CONNECTIONS, look, &task)?;
+    for _ in 0..SAMPLES {
+        let load = Load::from_another_process(&daemon.address, CONNECTIONS, interval, &task)?;
         errors += load.errors;
         let mib = daemon.resident_mib();
         eprintln!("soak: {name}: {load}; {mib:.1} MiB");
         resident.push(mib);
     }
     let (Some(middle), Some(last)) = (resident.get(resident.len() / 2 - 1), resident.last()) else {
-        return Err("nobody has looked".to_owned());
+        return Err("too few samples".to_owned());
     };
     let row = Row::grown(&format!("{name}: memory of the daemon"), "MiB", *last, ("half-way", *middle));
     Ok(row.bar(&format!("≤ {BAR}, no error"), *last <= BAR * middle && errors == 0))
@@ -86,14 +85,14 @@ fn target() -> std::io::Result<SocketAddr> {
         runtime.block_on(async {
             let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(say_yes(stream));
+                tokio::spawn(respond_ok(stream));
             }
         });
     });
     Ok(address)
 }
 
-async fn say_yes(mut stream: TcpStream) {
+async fn respond_ok(mut stream: TcpStream) {
     let mut request = [0; 4096];
     // Over loopback a small request arrives in one piece.
     while let Ok(1..) = stream.read(&mut request).await {

@@ -6,8 +6,7 @@ use std::time::Duration;
 use holdoff_policy::PolicySet;
 use holdoff_work::{Context, Fault, Task, Work, Worker};
 
-use super::contestant::{Contestant, Unfinished};
-use super::process::Process;
+use super::contestant::{Contestant, Process, Unfinished, wait_for_go};
 use super::{SUBMIT_BATCH, WORKERS};
 
 /// The number of steps that a worker claims, and reports, in one batch.
@@ -70,7 +69,7 @@ pub(crate) fn play(arguments: &[String]) -> Option<ExitCode> {
 }
 
 /// The number of concurrent steps: two batches, so that the worker claims one while it reports the other.
-const PLACES: usize = 2 * BATCH as usize;
+const CONCURRENCY: usize = 2 * BATCH as usize;
 
 fn migrate(url: &str) -> Result<(), String> {
     play_async(async { open(url).await.map(drop) })
@@ -79,7 +78,7 @@ fn migrate(url: &str) -> Result<(), String> {
 fn submit(url: &str, jobs: u32) -> Result<(), String> {
     play_async(async {
         let work = open(url).await?;
-        super::process::wait_for_go()?;
+        wait_for_go()?;
         submit_all(&work, jobs, Duration::ZERO).await
     })
 }
@@ -87,8 +86,8 @@ fn submit(url: &str, jobs: u32) -> Result<(), String> {
 fn work(url: &str) -> Result<(), String> {
     play_async(async {
         let work = open(url).await?;
-        super::process::wait_for_go()?;
-        let _worker = start(&work, PLACES).await?;
+        wait_for_go()?;
+        let _worker = start(&work, CONCURRENCY).await?;
         std::future::pending().await
     })
 }
@@ -121,8 +120,8 @@ pub(crate) fn workers(url: &str) -> Result<Vec<Process>, String> {
 }
 
 /// Starts a worker whose steps do nothing.
-pub(crate) async fn start(work: &Work, places: usize) -> Result<Worker, String> {
+pub(crate) async fn start(work: &Work, concurrency: usize) -> Result<Worker, String> {
     let nothing = |_: Context, (): ()| async { Ok::<_, Fault>(()) };
-    let worker = work.worker().handle("nothing", nothing).concurrency(places);
+    let worker = work.worker().handle("nothing", nothing).concurrency(concurrency);
     worker.start().await.map_err(|error| error.to_string())
 }

@@ -6,8 +6,7 @@ use std::process::Command;
 use holdoff_testbed::postgres_binaries;
 
 use super::SUBMIT_BATCH;
-use super::contestant::{Contestant, Unfinished, sources};
-use super::process::gated;
+use super::contestant::{Contestant, Unfinished, gated, sources};
 
 /// The source of our tables.
 const SCHEMA: &str = "../crates/work/src/engine/postgres/schema.sql";
@@ -81,27 +80,37 @@ mod tests {
     ];
     const SUCCEED: [(&str, &str); 4] =
         [("$1", ":places"), ("$2", ":tasks"), ("$3", ":steps"), ("$4", ":leases")];
+    /// The numbers of the names in the engine's statements.
+    const NUMBERS: [(&str, &str); 7] = [
+        ("{index.claimable}", "1"),
+        ("{ready}", "1"),
+        ("{running}", "2"),
+        ("{succeeded}", "3"),
+        ("{format.empty}", "0"),
+        ("{kind.handler}", "0"),
+        ("{kind.http}", "1"),
+    ];
 
-    /// Returns the words of a statement in a source text, with parameters by name.
+    /// Returns the words of a statement in a source text, with parameters by name and states by number.
     fn statement(source: &str, from: &str, to: &str, names: &[(&str, &str)]) -> String {
         let start = source.find(from).unwrap();
         let length = source[start..].find(to).unwrap();
         let words = source[start..start + length].split_whitespace().collect::<Vec<_>>().join(" ");
-        names.iter().fold(words, |text, (number, name)| text.replace(number, name))
+        names.iter().chain(&NUMBERS).fold(words, |text, (from, to)| text.replace(from, to))
     }
 
     #[test]
-    fn the_script_makes_the_writes_of_the_engine() {
+    fn the_pgbench_script_executes_the_statements_of_the_engine() {
         let script = include_str!("../../peers/work_off.sql");
-        // The engine has a second form of the statement, for the case that all rows are locked; the first
-        // form leaves this place empty.
+        // The engine has a second form of the statement, for the case that all rows are locked; in the first form
+        // `$head` is empty.
         let claim =
-            include_str!("../../../crates/work/src/engine/postgres/claim.rs").replace("\", $head, \"", "");
+            include_str!("../../../crates/work/src/engine/postgres/queue.rs").replace("\", $head, \"", "");
         let finish = include_str!("../../../crates/work/src/engine/postgres/finish.rs");
         for (from, to) in [("with head as", "update holdoff.steps"), ("update holdoff.steps", "returning")] {
             let ours = statement(&claim, from, to, &CLAIM);
             let theirs = statement(script, from, to, &[]).replace("), claimed as (", ")");
-            assert_eq!(theirs.trim_end(), ours.trim_end(), "claim.rs and work_off.sql differ");
+            assert_eq!(theirs.trim_end(), ours.trim_end(), "queue.rs and work_off.sql differ");
         }
         let [ours, theirs] = [(finish, &SUCCEED[..]), (script, &[][..])]
             .map(|(source, names)| statement(source, "with gone as (", "from kept", names));

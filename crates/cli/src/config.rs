@@ -1,62 +1,61 @@
-//! The configuration and its layers: defaults, the file, variables and flags.
+//! The configuration and its layers: defaults, the file, environment variables and flags. The later layer wins.
 
 mod command;
-mod keys;
-mod layers;
-mod values;
+mod settings;
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use holdoff::LoadError;
 use holdoff_council::acceptor::Settings as AcceptorSettings;
-use holdoff_ledger::runtime::Written as WrittenLedger;
+use holdoff_ledger::runtime::FileSettings as LedgerSettings;
 use holdoff_lock::Settings as LockSettings;
 use holdoff_policy::{Policy, PolicySet, Problems};
 use holdoff_server::Settings as ServerSettings;
-use holdoff_work::Settings;
+use holdoff_work::Settings as WorkSettings;
 
-pub(crate) use command::run;
-pub(crate) use layers::{Config, Given, Origin, load as load_layers};
+pub(crate) use command::{ConfigCommand, run};
 
-use crate::failure::Failure;
+use crate::error::CommandError;
 
 /// The file that the command reads if the user names none.
 const DEFAULT_FILE: &str = "holdoff.toml";
 
-/// Returns the policy file to use: the named file, or the default file in the current directory.
-pub(crate) fn file(named: Option<&Path>) -> Option<PathBuf> {
+/// Returns the configuration file to use: the named file, or the default file in the current directory.
+pub(crate) fn find_file(named: Option<&Path>) -> Option<PathBuf> {
     let here = || Path::new(DEFAULT_FILE).exists().then(|| DEFAULT_FILE.into());
     named.map(Path::to_owned).or_else(here)
 }
 
 /// Loads the policies of the file to use. Without a file these are the presets.
-pub(crate) fn load(named: Option<&Path>) -> Result<PolicySet, Failure> {
-    Ok(load_whole(named)?.policies)
+pub(crate) fn load_policies(named: Option<&Path>) -> Result<PolicySet, CommandError> {
+    Ok(load_settings(named)?.policies)
 }
 
 /// The content of a configuration file.
 #[derive(Default)]
-pub(crate) struct Whole {
+pub(crate) struct AllSettings {
     pub(crate) policies: PolicySet,
-    pub(crate) work: Settings,
+    pub(crate) work: WorkSettings,
     pub(crate) lock: LockSettings,
     pub(crate) server: ServerSettings,
     pub(crate) acceptor: AcceptorSettings,
-    pub(crate) ledger: WrittenLedger,
+    pub(crate) ledger: LedgerSettings,
 }
 
 /// Reads a file and checks every section, so that the user finds a mistake before the daemon does.
-pub(crate) fn load_checked(path: &Path) -> Result<Whole, LoadError> {
-    holdoff::load_with(path, read_whole)
+pub(crate) fn load_checked(path: &Path) -> Result<AllSettings, LoadError> {
+    holdoff::load_with(path, parse_settings)
 }
 
 /// Loads the configuration from all layers. Without any, it consists of the presets and the defaults.
-pub(crate) fn load_whole(named: Option<&Path>) -> Result<Whole, Failure> {
-    load_layers(named, Vec::new()).map(|config| config.whole)
+pub(crate) fn load_settings(named: Option<&Path>) -> Result<AllSettings, CommandError> {
+    load_config(named, Vec::new()).map(|config| config.settings)
 }
 
 /// Reads every section of a file and reports the problems of all sections at once.
-pub(crate) fn read_whole(text: &str) -> Result<Whole, Problems> {
+pub(crate) fn parse_settings(text: &str) -> Result<AllSettings, Problems> {
     let mut found: Option<Problems> = None;
     let mut note = |problems: Problems| {
         found = Some(match found.take() {
@@ -65,44 +64,217 @@ pub(crate) fn read_whole(text: &str) -> Result<Whole, Problems> {
         });
     };
     let policies = PolicySet::from_toml(text).map_err(&mut note).unwrap_or_default();
-    let work = Settings::from_toml(text).map_err(&mut note).unwrap_or_default();
+    let work = WorkSettings::from_toml(text).map_err(&mut note).unwrap_or_default();
     let lock = LockSettings::from_toml(text).map_err(&mut note).unwrap_or_default();
     let server = ServerSettings::from_toml(text).map_err(&mut note).unwrap_or_default();
     let acceptor = AcceptorSettings::from_toml(text).map_err(&mut note).unwrap_or_default();
-    let ledger = WrittenLedger::from_toml(text).map_err(&mut note).unwrap_or_default();
+    let ledger = LedgerSettings::from_toml(text).map_err(&mut note).unwrap_or_default();
     match found {
         Some(problems) => Err(problems),
-        None => Ok(Whole { policies, work, lock, server, acceptor, ledger }),
+        None => Ok(AllSettings { policies, work, lock, server, acceptor, ledger }),
     }
 }
 
 /// Reads a small file as text. Files larger than the limit for policy files are refused.
-pub(crate) fn text(path: &Path) -> Result<String, Failure> {
+pub(crate) fn read_file(path: &Path) -> Result<String, CommandError> {
     let cannot =
-        |why: &dyn std::fmt::Display| Failure::Failed(format!("cannot read {}: {why}", path.display()));
+        |why: &dyn std::fmt::Display| CommandError::Failed(format!("cannot read {}: {why}", path.display()));
     let size = std::fs::metadata(path).map_err(|error| cannot(&error))?.len();
     if size > PolicySet::MAX_FILE as u64 {
-        return Err(cannot(&format!("it has {size} bytes; at most {} are read", PolicySet::MAX_FILE)));
+        return Err(cannot(&format!("it has {size} bytes; the limit is {}", PolicySet::MAX_FILE)));
     }
     std::fs::read_to_string(path).map_err(|error| cannot(&error))
 }
 
 /// Returns the policy with this name, or an error with a suggestion.
-pub(crate) fn policy<'s>(set: &'s PolicySet, name: &str) -> Result<&'s Policy, Failure> {
+pub(crate) fn find_policy<'s>(set: &'s PolicySet, name: &str) -> Result<&'s Policy, CommandError> {
     set.policy(name).map(AsRef::as_ref).ok_or_else(|| {
         let scopes = std::iter::once(set.root()).chain(set.namespaces().values());
         if scopes.flat_map(|scope| scope.operations.keys()).any(|operation| operation == name) {
-            return Failure::Usage(format!(
+            return CommandError::Usage(format!(
                 "{name} is an operation; `holdoff policy for {name}` shows its policy"
             ));
         }
         let known: Vec<_> = set.policies().keys().map(String::as_str).collect();
-        Failure::Usage(format!("there is no policy {name}; {}", hint(name, &known)))
+        CommandError::Usage(format!("unknown policy {name}; {}", hint(name, &known)))
     })
 }
 
 /// Suggests the nearest known name, or lists all of them.
 pub(crate) fn hint(name: &str, known: &[&str]) -> String {
     let nearest = holdoff_policy::nearest(name, known.iter().copied());
-    nearest.map_or_else(|| format!("there are {}", known.join(", ")), |near| format!("did you mean {near}?"))
+    nearest.map_or_else(|| format!("known: {}", known.join(", ")), |near| format!("did you mean {near}?"))
+}
+
+/// The layer that a value comes from. Later variants win over earlier ones.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Origin {
+    Default,
+    File(String),
+    Variable(String),
+    Flag(&'static str),
+}
+
+/// A value that a flag sets.
+pub(crate) struct FlagValue {
+    /// Its path in the file, such as `server.listen`.
+    pub(crate) path: &'static str,
+    pub(crate) flag: &'static str,
+    pub(crate) value: toml::Value,
+}
+
+impl FlagValue {
+    /// Returns the values of the flags that are set, from the path in the file, the flag and the value of each.
+    pub(crate) fn collect(
+        flags: impl IntoIterator<Item = (&'static str, &'static str, Option<toml::Value>)>,
+    ) -> Vec<Self> {
+        let set =
+            flags.into_iter().filter_map(|(path, flag, value)| Some(Self { path, flag, value: value? }));
+        set.collect()
+    }
+}
+
+/// The merged configuration, and the origin of each value.
+#[derive(Default)]
+pub(crate) struct Config {
+    pub(crate) settings: AllSettings,
+    pub(crate) file: Option<PathBuf>,
+    origins: BTreeMap<String, Origin>,
+}
+
+impl Config {
+    pub(crate) fn origin(&self, path: &str) -> Origin {
+        self.origins.get(path).cloned().unwrap_or(Origin::Default)
+    }
+}
+
+/// A value that one layer sets.
+struct Override {
+    path: String,
+    value: toml::Value,
+    origin: Origin,
+}
+
+/// Reads every layer. If any layer has an error, the function reports all errors and returns no configuration.
+pub(crate) fn load_config(named: Option<&Path>, flags: Vec<FlagValue>) -> Result<Config, CommandError> {
+    let file = find_file(named);
+    let text = match &file {
+        Some(path) => holdoff::load_with(path, |text| Ok(text.to_owned()))
+            .map_err(|error| CommandError::Failed(error.to_string()))?,
+        None => String::new(),
+    };
+    let shown = file.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+    let mut errors: Vec<String> = Vec::new();
+    let from_file = parse_settings(&text);
+    if let Err(problems) = &from_file {
+        errors.push(format!("{}\n\n{}", heading(&text, problems), problems.clone().in_file(&shown)));
+    }
+    let base: toml::Table =
+        if from_file.is_ok() { text.parse().unwrap_or_default() } else { toml::Table::new() };
+
+    let mut overrides = environment();
+    overrides.extend(flags.into_iter().map(|FlagValue { path, flag, value }| Override {
+        path: path.to_owned(),
+        value,
+        origin: Origin::Flag(flag),
+    }));
+    // Checks each value separately, so that the error names the variable or flag.
+    errors.extend(overrides.iter().filter_map(|set| check_override(&base, set)));
+    let settings = from_file.unwrap_or_default();
+    if !errors.is_empty() {
+        return Err(CommandError::Failed(errors.join("\n\n")));
+    }
+    let mut origins = BTreeMap::new();
+    record_file_origins(&base, "", &shown, &mut origins);
+    if overrides.is_empty() {
+        return Ok(Config { settings, file, origins });
+    }
+    let mut document = base;
+    for Override { path, value, origin } in overrides {
+        put(&mut document, &path, value);
+        origins.insert(path, origin);
+    }
+    let merged = read_table(&document).map_err(|problems| {
+        CommandError::Failed(format!(
+            "the file, the environment variables and the flags contradict each other\n\n{problems}"
+        ))
+    })?;
+    // Variables cannot set policies, so the file's policies stay.
+    let settings = AllSettings { policies: settings.policies, ..merged };
+    Ok(Config { settings, file, origins })
+}
+
+/// Returns the values that variables set. An empty variable sets nothing.
+fn environment() -> Vec<Override> {
+    let read = |key: settings::Key| {
+        let variable = key.variable();
+        let text = std::env::var(&variable).ok().filter(|text| !text.is_empty())?;
+        Some(Override { value: key.value(&text), path: key.path, origin: Origin::Variable(variable) })
+    };
+    settings::all().into_iter().filter_map(read).collect()
+}
+
+/// Checks one value together with the file and returns the error message, if any.
+fn check_override(base: &toml::Table, set: &Override) -> Option<String> {
+    let mut document = base.clone();
+    put(&mut document, &set.path, set.value.clone());
+    let problems = read_table(&document).err()?;
+    let messages = problems.iter().map(|problem| {
+        let expected = problem.expected.as_ref().map(|expected| format!("; expected {expected}"));
+        format!("{}: {}{}", set.origin, problem.message, expected.unwrap_or_default())
+    });
+    Some(messages.collect::<Vec<_>>().join("\n"))
+}
+
+fn read_table(document: &toml::Table) -> Result<AllSettings, Problems> {
+    parse_settings(&toml::to_string(document).unwrap_or_default())
+}
+
+/// Inserts a value at its path and creates the tables on the way.
+fn put(table: &mut toml::Table, path: &str, value: toml::Value) {
+    match path.split_once('.') {
+        None => drop(table.insert(path.to_owned(), value)),
+        Some((outer, inner)) => {
+            let entry = table.entry(outer).or_insert_with(|| toml::Value::Table(toml::Table::new()));
+            if let Some(table) = entry.as_table_mut() {
+                put(table, inner, value);
+            }
+        }
+    }
+}
+
+/// Records the file as the origin of each value that it sets.
+fn record_file_origins(
+    table: &toml::Table,
+    prefix: &str,
+    file: &str,
+    origins: &mut BTreeMap<String, Origin>,
+) {
+    for (key, value) in table {
+        let path = format!("{prefix}{key}");
+        match value {
+            toml::Value::Table(inner) => record_file_origins(inner, &format!("{path}."), file, origins),
+            _ => drop(origins.insert(path, Origin::File(file.to_owned()))),
+        }
+    }
+}
+
+/// Selects the heading of the error message. It names the policy file if every problem is one of the policies.
+fn heading(text: &str, problems: &Problems) -> &'static str {
+    let of_policies = PolicySet::from_toml(text).err();
+    let is_of_policies = |problem: &holdoff_policy::Problem| {
+        of_policies.as_ref().is_some_and(|found| found.iter().any(|other| other == problem))
+    };
+    if problems.iter().all(is_of_policies) { "invalid policy file" } else { "invalid configuration" }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File(file) => f.write_str(file),
+            Self::Variable(name) => write!(f, "${name}"),
+            Self::Flag(flag) => f.write_str(flag),
+        }
+    }
 }

@@ -3,95 +3,145 @@
 mod acceptors;
 mod change;
 mod join;
-mod members;
-mod status;
-mod watch;
+mod show;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::{Subcommand, ValueHint};
+use holdoff_council::OperationId;
 use holdoff_council::machine::Members;
 use holdoff_council::runtime::{Council, Error, Settings};
+use holdoff_policy::parse_duration;
 
-use crate::args::{AcceptorsCommand, Args, CouncilArgs, CouncilCommand};
-use crate::failure::Failure;
-use crate::serve;
+use crate::args::GlobalArgs;
+use crate::error::{CommandError, EXIT_TIMEOUT};
+use crate::store;
 
 /// The time a majority of the acceptors gets to report the decided slots.
-const LOOK: Duration = Duration::from_secs(10);
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Exit code for an operation that was not committed and never will be.
-pub(crate) const NOT_COMMITTED: u8 = 75;
-/// Exit code for an expired deadline.
-pub(crate) const TIME_WAS_UP: u8 = 124;
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Exit codes: 0 if the change is committed or already satisfied; 1 if it failed or is invalid; 75 if it \
+                  was not committed and never will be; 124 if the deadline expired and it may still be committed. The \
+                  next command on this device continues it."
+)]
+pub(crate) struct CouncilArgs {
+    /// Directory of the device [default: holdoff/council in the user's data directory]
+    #[arg(long, global = true, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = DEVICE)]
+    dir: Option<PathBuf>,
+
+    /// Time after which the command gives up
+    #[arg(long, global = true, value_name = "TIME", default_value = "30s", value_parser = parse_duration, help_heading = DEVICE)]
+    deadline: Duration,
+
+    /// Id of the operation, 32 hexadecimal digits; an operation with this id is executed at most once [default: a new
+    /// id]
+    #[arg(long, global = true, value_name = "ID", help_heading = DEVICE)]
+    id: Option<OperationId>,
+
+    #[command(subcommand)]
+    command: CouncilCommand,
+}
+
+const DEVICE: &str = "Device options";
+
+#[derive(Subcommand, Debug)]
+enum CouncilCommand {
+    /// Create a council with this device as its first member
+    Init(join::InitArgs),
+
+    /// Create a key, wait until a member adds it, and join the council
+    Join(join::JoinArgs),
+
+    /// List the members
+    Members,
+
+    /// Add a member and send it an invitation
+    Add(change::AddArgs),
+
+    /// Remove a member
+    Remove {
+        /// Public key of the member, or its name if the name is unique
+        member: String,
+    },
+
+    /// Replace the key of this device by a new one
+    Rotate,
+
+    /// List, add and remove acceptors
+    #[command(subcommand)]
+    Acceptors(acceptors::AcceptorsCommand),
+
+    /// Replace all decided slots by a snapshot, so that the acceptors can delete them
+    Compact,
+
+    /// Print decided operations until the command is stopped
+    Watch,
+
+    /// Show the state of this device and of its acceptors
+    Status,
+}
 
 /// The device, the arguments and the output format.
-struct Desk<'a> {
+struct CouncilContext<'a> {
     council: Council<Members>,
     args: &'a CouncilArgs,
     json: bool,
 }
 
-pub(crate) fn run(command: &CouncilArgs, args: &Args) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &CouncilArgs, global: &GlobalArgs) -> Result<ExitCode, CommandError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let answered = runtime.block_on(Box::pin(answer(command, args.json)));
+    let result = runtime.block_on(Box::pin(execute(args, global.json)));
     // The command does not wait for connections to acceptors that do not answer.
     runtime.shutdown_background();
-    answered
+    result
 }
 
-async fn answer(args: &CouncilArgs, json: bool) -> Result<ExitCode, Failure> {
+async fn execute(args: &CouncilArgs, json: bool) -> Result<ExitCode, CommandError> {
     let directory = directory(args)?;
     match &args.command {
-        CouncilCommand::Init { name, acceptors } => {
-            return join::found(&directory, name, acceptors, args.deadline, json).await;
-        }
-        CouncilCommand::Join { council, acceptors, by, wait } => {
-            let wish = join::Wish { council: *council, acceptors, by: *by, wait: *wait };
-            return join::join(&directory, &wish, json).await;
-        }
+        CouncilCommand::Init(init) => return join::init(&directory, init, args.deadline, json).await,
+        CouncilCommand::Join(join) => return join::join(&directory, join, json).await,
         _ => {}
     }
     let council = Council::open(&directory, Settings::default())?;
-    let desk = Desk { council, args, json };
+    let context = CouncilContext { council, args, json };
     let code = match &args.command {
-        CouncilCommand::Members => members::list(&desk).await,
-        CouncilCommand::Add { key, name } => change::add(&desk, *key, name).await,
-        CouncilCommand::Remove { member } => change::remove(&desk, member).await,
-        CouncilCommand::Rotate => change::rotate(&desk).await,
-        CouncilCommand::Acceptors(AcceptorsCommand::List) => acceptors::list(&desk).await,
-        CouncilCommand::Acceptors(AcceptorsCommand::Add { acceptor }) => {
-            acceptors::add(&desk, acceptor).await
-        }
-        CouncilCommand::Acceptors(AcceptorsCommand::Remove { acceptor }) => {
-            acceptors::remove(&desk, acceptor).await
-        }
-        CouncilCommand::Compact => change::compact(&desk).await,
-        CouncilCommand::Watch => watch::run(&desk).await,
-        CouncilCommand::Status => status::run(&desk).await,
-        CouncilCommand::Init { .. } | CouncilCommand::Join { .. } => Ok(ExitCode::SUCCESS),
+        CouncilCommand::Members => show::members(&context).await,
+        CouncilCommand::Add(add) => change::add(&context, add).await,
+        CouncilCommand::Remove { member } => change::remove(&context, member).await,
+        CouncilCommand::Rotate => change::rotate(&context).await,
+        CouncilCommand::Acceptors(command) => acceptors::run(&context, command).await,
+        CouncilCommand::Compact => change::compact(&context).await,
+        CouncilCommand::Watch => show::watch(&context).await,
+        CouncilCommand::Status => show::status(&context).await,
+        CouncilCommand::Init(_) | CouncilCommand::Join(_) => Ok(ExitCode::SUCCESS),
     };
-    desk.council.close().await;
+    context.council.close().await;
     code
 }
 
-fn directory(args: &CouncilArgs) -> Result<PathBuf, Failure> {
-    let home = || serve::data_directory().map(|data| data.join("council"));
-    args.dir.clone().or_else(home).ok_or_else(|| {
-        Failure::Usage("there is no home directory to keep the device in; name one by --dir DIR".to_owned())
+fn directory(args: &CouncilArgs) -> Result<PathBuf, CommandError> {
+    let default = || store::data_directory().map(|data| data.join("council"));
+    args.dir.clone().or_else(default).ok_or_else(|| {
+        CommandError::Usage(
+            "the device has no default directory, because $HOME is not set; set --dir DIR".to_owned(),
+        )
     })
 }
 
-impl Desk<'_> {
+impl CouncilContext<'_> {
     /// Brings the device up to date. Returns whether it is current.
-    async fn catch_up(&self) -> Result<bool, Failure> {
-        let is_current = self.council.catch_up(LOOK.min(self.args.deadline)).await?;
+    async fn catch_up(&self) -> Result<bool, CommandError> {
+        let is_current = self.council.catch_up(CATCH_UP_TIMEOUT.min(self.args.deadline)).await?;
         if !is_current {
             let status = self.council.status().await?;
             anstream::eprintln!(
-                "no majority of the acceptors has answered: this is how it was after slot {}; `holdoff council \
-                 status` says how they are",
+                "no majority of the acceptors answered: the output shows the state after slot {} and may be outdated; \
+                 `holdoff council status` shows the state of the acceptors",
                 status.applied
             );
         }
@@ -101,17 +151,17 @@ impl Desk<'_> {
 
 /// Returns the exit code of a read. A device that could not catch up has shown outdated state, which exits with the
 /// code for an expired deadline.
-fn current(is_current: bool) -> ExitCode {
-    if is_current { ExitCode::SUCCESS } else { ExitCode::from(TIME_WAS_UP) }
+fn read_exit_code(is_current: bool) -> ExitCode {
+    if is_current { ExitCode::SUCCESS } else { ExitCode::from(EXIT_TIMEOUT) }
 }
 
-impl From<Error> for Failure {
+impl From<Error> for CommandError {
     fn from(error: Error) -> Self {
         match error {
             Error::NotInvited(_) | Error::Net(holdoff_net::Error::Deadline { .. }) => {
-                Self::Coded(TIME_WAS_UP, error.to_string())
+                Self::Coded(EXIT_TIMEOUT, error.to_string())
             }
-            _ => Self::Failed(error.to_string()),
+            _ => Self::failed(error),
         }
     }
 }

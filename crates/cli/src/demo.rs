@@ -1,148 +1,179 @@
 //! `holdoff demo` runs all of holdoff in one process on loopback and leaves nothing behind.
 //!
-//! The traffic, the target's responses and the schedule of events are pure functions of the seed (`traffic`, `plan`,
-//! `target/answer`). The other modules carry them out over HTTP against a real daemon.
+//! The traffic, the target's responses and the schedule of events are pure functions of the seed (`traffic`, `target`,
+//! `plan`). The other modules carry them out over HTTP against a real daemon.
 
-mod count;
-mod daemon;
-mod ending;
+mod contenders;
 mod operator;
+mod output;
 mod plan;
-mod play;
-mod rivals;
-mod service;
-mod show;
-mod stage;
+mod run;
+mod setup;
 mod storm;
 mod summary;
 mod target;
-mod task;
 mod traffic;
-mod victim;
-mod voice;
-mod worker;
+mod workers;
 
-use std::path::Path;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use holdoff_server::Place;
+use clap::ValueHint;
+use holdoff_policy::parse_duration;
+use holdoff_server::{Options, StoreUrl};
 use tempfile::TempDir;
 
-pub(crate) use worker::work;
+pub(crate) use workers::{DemoWorkerArgs, run_worker};
 
-use crate::args::{Args, DemoArgs};
+use crate::args::{GlobalArgs, with_default};
 use crate::config::Config;
-use crate::failure::Failure;
+use crate::error::{CommandError, EXIT_INTERRUPTED};
+use crate::output::time;
 use crate::serve;
-use ending::Ending;
+use crate::signals::StopSignals;
+use output::RunInfo;
 use plan::Plan;
-use play::{Ended, play};
-use show::Setting;
-use stage::{FILE, Stage};
+use run::{RunOutcome, run_plan};
+use setup::{FILE, Setup};
+
+/// The shortest and the longest run. In the shortest, every event of the plan still occurs; during the longest, no
+/// record is evicted before the summary.
+const DURATIONS: std::ops::RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(600);
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct DemoArgs {
+    /// Run for a limited time, wait for unfinished work, then print and check a summary
+    #[arg(long)]
+    once: bool,
+
+    /// Duration of the traffic before the summary
+    #[arg(long = "for", value_name = "TIME", requires = "once", default_value = "15s", value_parser = parse_run_time)]
+    lasts: Duration,
+
+    #[arg(
+        long,
+        value_name = "ADDR",
+        help = with_default("Loopback address to listen on", format_args!("{}, or a free port if it is in use", Options::LISTEN))
+    )]
+    listen: Option<SocketAddr>,
+
+    /// Keep the store in this directory, which must not contain a store yet [default: a temporary directory]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    data: Option<PathBuf>,
+
+    /// Seed of the random number generator
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+
+    /// Print the configuration file of the demo without running it
+    #[arg(long)]
+    print_config: bool,
+}
+
+fn parse_run_time(text: &str) -> Result<Duration, String> {
+    let time = parse_duration(text)?;
+    if DURATIONS.contains(&time) { Ok(time) } else { Err("expected 5s to 10m".to_owned()) }
+}
 
 /// The time that background tasks get to end after the demo.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The exit code of a run that a signal ended before its summary.
-const INTERRUPTED: u8 = 130;
-
-pub(crate) fn run(command: &DemoArgs, args: &Args) -> Result<ExitCode, Failure> {
-    if args.config.is_some() {
-        let why = "the demo has a file of its own (--print-config); `holdoff serve` takes yours";
-        return Err(Failure::Usage(why.to_owned()));
+pub(crate) fn run(args: &DemoArgs, global: &GlobalArgs) -> Result<ExitCode, CommandError> {
+    if global.config.is_some() {
+        let why = "the demo has its own configuration file (--print-config); use `holdoff serve` for another";
+        return Err(CommandError::Usage(why.to_owned()));
     }
-    if command.print_config {
+    if args.print_config {
         anstream::print!("{FILE}");
         return Ok(ExitCode::SUCCESS);
     }
     start_log()?;
     let scratch = tempfile::Builder::new().prefix("holdoff-demo-").tempdir().map_err(|error| {
-        Failure::Failed(format!(
-            "cannot make a folder for the demo: {error}; set TMPDIR to one you may write to"
+        CommandError::Failed(format!(
+            "cannot create a temporary directory: {error}; set TMPDIR to a writable directory"
         ))
     })?;
-    let data = command.data.clone().unwrap_or_else(|| scratch.path().join("data"));
-    refuse_other(&data)?;
+    let data = args.data.clone().unwrap_or_else(|| scratch.path().join("data"));
+    refuse_existing_store(&data)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let ended = runtime.block_on(Box::pin(perform(command, args.json, scratch.path(), &data)));
+    let ended = runtime.block_on(Box::pin(perform(args, global.json, scratch.path(), &data)));
     // No task may write to the directory while it is removed.
-    runtime.shutdown_timeout(LAST_WORDS);
+    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     let code = match ended? {
-        Ended::Played(summary) => {
-            show::summarise(&summary, args.json)?;
-            if summary.wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        RunOutcome::Completed(summary) => {
+            output::print_summary(&summary, global.json)?;
+            if summary.inconsistencies.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
-        Ended::Early if command.once => {
-            anstream::eprintln!("ended before there was a summary");
-            ExitCode::from(INTERRUPTED)
+        RunOutcome::Interrupted if args.once => {
+            anstream::eprintln!("interrupted before the summary");
+            ExitCode::from(EXIT_INTERRUPTED)
         }
-        Ended::Early => ExitCode::SUCCESS,
+        RunOutcome::Interrupted => ExitCode::SUCCESS,
     };
-    clear(scratch, command.data.as_deref())?;
+    remove_files(scratch, args.data.as_deref())?;
     Ok(code)
 }
 
-async fn perform(command: &DemoArgs, is_json: bool, scratch: &Path, data: &Path) -> Result<Ended, Failure> {
-    let mut ending = Ending::new()?;
-    let plan = if command.once { Plan::once(command.lasts) } else { Plan::endless() };
-    let stage = tokio::select! {
-        stage = Stage::set(command, &plan, scratch, data) => stage?,
-        () = ending.wanted() => return Ok(Ended::Early),
+async fn perform(
+    args: &DemoArgs,
+    is_json: bool,
+    scratch: &Path,
+    data: &Path,
+) -> Result<RunOutcome, CommandError> {
+    let mut signals = StopSignals::with_hangup()?;
+    let plan = if args.once { Plan::once(args.lasts) } else { Plan::endless() };
+    let setup = tokio::select! {
+        setup = Setup::start(args, &plan, scratch, data) => setup?,
+        _ = signals.next() => return Ok(RunOutcome::Interrupted),
     };
-    let url = stage.server.url();
-    if command.once {
-        let (time, seed) = (crate::output::time(command.lasts), command.seed);
-        stage.moved.iter().for_each(|moved| anstream::eprintln!("{moved}"));
+    let url = setup.server.url();
+    if args.once {
+        let (duration, seed) = (time(args.lasts), args.seed);
+        setup.moved.iter().for_each(|moved| anstream::eprintln!("{moved}"));
         anstream::eprintln!(
-            "runs for {time} at {url}, with seed {seed}, and until what is under way is done"
+            "running for {duration} at {url} with seed {seed}, and until all accepted work is finished"
         );
     } else {
-        let setting = Setting {
-            url: &url,
-            seed: command.seed,
-            moved: stage.moved.as_deref(),
-            kept: command.data.as_deref(),
-        };
+        let info =
+            RunInfo { url: &url, seed: args.seed, moved: setup.moved.as_deref(), kept: args.data.as_deref() };
         // A closed stdout does not keep the demo from serving.
-        let _ = show::greet(&setting, is_json);
+        let _ = output::print_greeting(&info, is_json);
     }
-    play(stage, plan, command.seed, &mut ending).await
+    run_plan(setup, plan, args.seed, &mut signals).await
 }
 
 /// Logs only errors unless `RUST_LOG` is set, because the demo's failures are intended.
-fn start_log() -> Result<(), Failure> {
+fn start_log() -> Result<(), CommandError> {
     let mut config = Config::default();
     let is_wanted = std::env::var_os("RUST_LOG").is_some_and(|value| !value.is_empty());
-    config.whole.server.running.log = (!is_wanted).then(|| "error".to_owned());
+    config.settings.server.running.log = (!is_wanted).then(|| "error".to_owned());
     serve::start_log(&config)
 }
 
 /// Refuses a directory that already contains a store, so that the demo's tasks do not mix with others.
-fn refuse_other(data: &Path) -> Result<(), Failure> {
-    if Place::directory(data).missing_file().is_some() {
+fn refuse_existing_store(data: &Path) -> Result<(), CommandError> {
+    if StoreUrl::in_directory(data).missing_file().is_some() {
         return Ok(());
     }
-    Err(Failure::Usage(format!(
-        "there is a store in {} already, and the demo wants one of its own: name another directory by --data",
+    Err(CommandError::Usage(format!(
+        "{} already contains a store, and the demo needs a new one; set --data to another directory",
         data.display()
     )))
 }
 
 /// Removes the files of this run and reports it.
-fn clear(scratch: TempDir, kept: Option<&Path>) -> Result<(), Failure> {
+fn remove_files(scratch: TempDir, kept: Option<&Path>) -> Result<(), CommandError> {
     let path = scratch.path().to_owned();
     scratch.close().map_err(|error| {
-        Failure::Failed(format!(
-            "{} could not be removed: {error}; it is not needed any more",
-            path.display()
-        ))
+        CommandError::Failed(format!("cannot remove {}: {error}; it is no longer needed", path.display()))
     })?;
     match kept {
-        None => anstream::eprintln!("removed {}: nothing is left", path.display()),
+        None => anstream::eprintln!("removed {}", path.display()),
         Some(data) => {
             let data = data.display();
-            anstream::eprintln!("the store stays in {data}: `holdoff serve --data {data}` shows it again");
+            anstream::eprintln!("kept the store in {data}; `holdoff serve --data {data}` serves it");
         }
     }
     Ok(())

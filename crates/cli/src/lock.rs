@@ -1,91 +1,126 @@
 //! `holdoff lock …`
 
-mod child;
-mod era;
-mod held;
-mod keeper;
+mod backend;
 mod list;
 mod release;
 mod run;
-mod show;
-pub(crate) mod signals;
 
 use std::process::ExitCode;
 
+use clap::Subcommand;
 use holdoff_lock::{Locks, Settings};
-use holdoff_server::{Error, Place};
-use keeper::Keeper;
+use holdoff_policy::PolicySet;
+use holdoff_server::Error;
 
-use crate::args::{Args, LockArgs, LockCommand};
-use crate::failure::Failure;
-use crate::{config, daemon, serve};
+use crate::args::{GlobalArgs, StoreArgs, heading};
+use crate::config::load_settings;
+use crate::error::CommandError;
+use crate::{api_client, store};
+use backend::LockBackend;
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct LockArgs {
+    /// Namespace of the lock
+    #[arg(long, global = true, value_name = "NAME", default_value = PolicySet::DEFAULT_NAMESPACE)]
+    namespace: String,
+
+    #[command(flatten)]
+    store: StoreArgs,
+
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        conflicts_with_all = ["store", "data"],
+        help_heading = heading::DAEMON,
+        help = "Daemon to send the command to, instead of a store; used by default if lock.ledger is set [default: \
+                $HOLDOFF_URL, then server.listen]"
+    )]
+    url: Option<String>,
+
+    #[command(subcommand)]
+    command: LockCommand,
+}
+
+impl LockArgs {
+    /// Returns whether the command asks a daemon. Only members of a ledger have access to its locks, so the command
+    /// asks a daemon for them. An explicit `--store` selects that store instead.
+    fn uses_daemon(&self, settings: &Settings) -> bool {
+        self.url.is_some() || (settings.ledger().is_some() && self.store.store.is_none())
+    }
+}
+
+#[derive(Subcommand, Debug)]
+enum LockCommand {
+    /// Run a command while holding a lock
+    #[command(after_help = run::AFTER_HELP)]
+    Run(run::RunArgs),
+
+    /// List locks by namespace and key
+    List(list::ListArgs),
+
+    /// Show the holder of a lock and the number of waiters
+    Show {
+        /// Key of the lock
+        key: String,
+    },
+
+    /// Release a lock by force
+    Release(release::ReleaseArgs),
+
+    /// Start a new fencing epoch, after a ledger was restored from copies; new tokens exceed all earlier ones
+    BumpEpoch,
+}
 
 /// The backend of the locks, the namespace, the settings and the output format.
-struct Desk {
-    keeper: Keeper,
+struct LockContext {
+    backend: LockBackend,
     namespace: String,
     settings: Settings,
     json: bool,
 }
 
-pub(crate) fn run(command: &LockArgs, args: &Args) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &LockArgs, global: &GlobalArgs) -> Result<ExitCode, CommandError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(Box::pin(answer(command, args)))
+    runtime.block_on(Box::pin(execute(args, global)))
 }
 
-async fn answer(command: &LockArgs, args: &Args) -> Result<ExitCode, Failure> {
-    if let LockCommand::Release { key, force: false } = &command.command {
-        return Err(release::explain(key));
+async fn execute(args: &LockArgs, global: &GlobalArgs) -> Result<ExitCode, CommandError> {
+    if let LockCommand::Release(args) = &args.command {
+        args.require_force()?;
     }
-    let settings = config::load_whole(args.config.as_deref())?.lock.with_namespace(&command.namespace);
-    let keeper = if command.asks_daemon(&settings) {
-        Keeper::Daemon(daemon::address(command.url.as_deref(), args.config.as_deref())?)
+    let settings = load_settings(global.config.as_deref())?.lock.with_namespace(&args.namespace);
+    let backend = if args.uses_daemon(&settings) {
+        LockBackend::Daemon(api_client::address(args.url.as_deref(), global.config.as_deref())?)
     } else {
-        open(command, args, &settings).await?
+        open(args, global, &settings).await?
     };
-    let desk = Desk { keeper, namespace: command.namespace.clone(), settings, json: args.json };
-    match &command.command {
-        LockCommand::Run(run) => return run::run(&desk, run).await,
-        LockCommand::List(list) => list::run(&desk, list).await?,
-        LockCommand::Show { key } => show::run(&desk, key).await?,
-        LockCommand::Release { key, .. } => release::run(&desk, key).await?,
-        LockCommand::RaiseEra => era::run(&desk).await?,
+    let context = LockContext { backend, namespace: args.namespace.clone(), settings, json: global.json };
+    match &args.command {
+        LockCommand::Run(args) => return run::run(&context, args).await,
+        LockCommand::List(args) => list::list(&context, args).await?,
+        LockCommand::Show { key } => list::show(&context, key).await?,
+        LockCommand::Release(args) => release::release(&context, args).await?,
+        LockCommand::BumpEpoch => release::bump_epoch(&context).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Opens the named store, or the store of the work.
-async fn open(command: &LockArgs, args: &Args, settings: &Settings) -> Result<Keeper, Failure> {
-    let place = serve::place(&command.place(), args.config.as_deref())?;
-    match &command.command {
-        LockCommand::Run(_) => place.make().map_err(|error| Failure::Failed(error.to_string()))?,
-        _ => refuse_missing(&place)?,
+/// Opens the selected store.
+async fn open(
+    args: &LockArgs,
+    global: &GlobalArgs,
+    settings: &Settings,
+) -> Result<LockBackend, CommandError> {
+    let store = store::select(&args.store, global.config.as_deref())?;
+    match &args.command {
+        LockCommand::Run(_) => store.create()?,
+        _ => store::require_existing(&store, "`holdoff serve` or `holdoff lock run`")?,
     }
-    let refused = |source| Failure::Failed(Error::Locks { place: place.clone(), source }.to_string());
-    let locks = match place.url() {
+    let refused = |source| CommandError::failed(Error::Locks { store: store.clone(), source });
+    let locks = match store.as_str() {
         "sqlite::memory:" => Locks::memory(),
         url => Locks::open(url).await.map_err(refused)?,
     };
-    Ok(Keeper::Store { locks: locks.with_settings(settings.clone())?, place })
-}
-
-/// Fails if the store does not exist, so that a read-only command does not create an empty store.
-fn refuse_missing(place: &Place) -> Result<(), Failure> {
-    let Some(file) = place.missing_file() else { return Ok(()) };
-    Err(Failure::Failed(format!(
-        "no locks are kept in {} yet: `holdoff serve` and `holdoff lock run` make it; --data DIR and --store URL \
-         name another place",
-        file.display()
-    )))
-}
-
-impl From<holdoff_lock::Error> for Failure {
-    fn from(error: holdoff_lock::Error) -> Self {
-        match error {
-            holdoff_lock::Error::InvalidKey(_) | holdoff_lock::Error::Settings(_) => {
-                Self::Usage(error.to_string())
-            }
-            _ => Self::Failed(error.to_string()),
-        }
-    }
+    Ok(LockBackend::Store { locks: locks.with_settings(settings.clone())?, store })
 }

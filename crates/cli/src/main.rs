@@ -1,78 +1,162 @@
 //! The `holdoff` command.
 //!
 //! Data goes to stdout, everything else to stderr. The command exits with 0 on success, 1 on failure and 2 on invalid
-//! usage. `lock run` passes through the exit code of its command and has a few codes of its own.
+//! usage. `lock run` passes through the exit code of its command; [`error`] lists the other exit codes.
+//!
+//! Each module of a command has the command's arguments, the function that runs it, and its output. [`args`] has the
+//! arguments that several commands share.
 
 mod acceptor;
 mod admin;
+mod api_client;
 mod args;
 mod audit;
 mod config;
 mod council;
-mod daemon;
 mod demo;
-mod failure;
+mod error;
+mod input;
 mod ledger;
 mod lock;
 mod output;
 mod policy;
 mod serve;
+mod signals;
 mod sim;
+mod store;
 mod token;
 mod work;
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use args::{Args, Command};
-use clap::{CommandFactory, Parser};
-use failure::Failure;
+use clap::{CommandFactory, Parser, Subcommand, ValueHint};
+
+use crate::args::GlobalArgs;
+use crate::error::CommandError;
+
+/// Retry policies, durable tasks, locks and replicated state
+#[derive(Parser, Debug)]
+#[command(name = "holdoff", version, arg_required_else_help = true, max_term_width = 100)]
+struct Cli {
+    #[command(flatten)]
+    global: GlobalArgs,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Inspect, check and deploy retry policies
+    #[command(subcommand)]
+    Policy(policy::PolicyCommand),
+
+    /// Run the daemon: serve the HTTP API and the dashboard, and execute durable tasks
+    Serve(serve::ServeArgs),
+
+    /// Run an acceptor, which stores promises and votes for councils
+    Acceptor(acceptor::AcceptorArgs),
+
+    /// Run a daemon with simulated traffic and failures, and remove all of it at the end
+    Demo(demo::DemoArgs),
+
+    /// Run the worker process that the demo kills
+    #[command(hide = true)]
+    DemoWorker(demo::DemoWorkerArgs),
+
+    /// Submit, inspect, retry and cancel durable tasks
+    Work(work::WorkArgs),
+
+    /// Run a command while holding a lock, and administer locks
+    Lock(lock::LockArgs),
+
+    /// Create or join a council, a replicated group without a leader, and change its members
+    Council(council::CouncilArgs),
+
+    /// Create or join a ledger, a replicated log with a leader, and submit transactions
+    Ledger(ledger::LedgerArgs),
+
+    /// Create, list and revoke API tokens
+    Token(token::TokenArgs),
+
+    /// Read the audit log
+    Audit(audit::AuditArgs),
+
+    /// Simulate many clients in virtual time and compare retry policies
+    Sim(sim::SimArgs),
+
+    /// Back up and restore a store
+    Admin(admin::AdminArgs),
+
+    /// Show and check the configuration
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+
+    /// Print a completion script for a shell
+    Completions {
+        /// Shell to complete for
+        shell: clap_complete::Shell,
+    },
+
+    /// Print the manual page, or write all manual pages to a directory
+    Man {
+        /// Directory to write the manual pages to
+        #[arg(long, value_hint = ValueHint::DirPath)]
+        dir: Option<PathBuf>,
+    },
+}
 
 fn main() -> ExitCode {
-    let args = Args::parse();
-    match run(&args) {
+    let cli = Cli::parse();
+    match run(&cli) {
         Ok(code) => code,
-        Err(failure) if failure.is_closed_pipe() => ExitCode::SUCCESS,
-        Err(failure) => {
-            let mark = output::style::ERROR;
-            anstream::eprintln!("{mark}error:{mark:#} {failure}");
-            failure.code()
+        Err(error) if error.is_closed_pipe() => ExitCode::SUCCESS,
+        Err(error) => {
+            let style = output::style::ERROR;
+            anstream::eprintln!("{style}error:{style:#} {error}");
+            error.code()
         }
     }
 }
 
-fn run(args: &Args) -> Result<ExitCode, Failure> {
-    match &args.command {
-        Command::Policy(command) => policy::run(command, args),
-        Command::Serve(command) => serve::run(command, args),
-        Command::Acceptor(command) => acceptor::run(command, args),
-        Command::Demo(command) => demo::run(command, args),
-        Command::DemoWorker(command) => demo::work(command),
-        Command::Work(command) => work::run(command, args),
-        Command::Lock(command) => lock::run(command, args),
-        Command::Council(command) => council::run(command, args),
-        Command::Ledger(command) => ledger::run(command, args),
-        Command::Admin(command) => admin::run(command, args),
-        Command::Token(command) => token::run(command, args),
-        Command::Audit(command) => audit::run(command, args),
-        Command::Sim(command) => sim::run(command, args),
-        Command::Config(command) => config::run(command, args),
+fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
+    let global = &cli.global;
+    match &cli.command {
+        Command::Policy(command) => policy::run(command, global),
+        Command::Serve(args) => serve::run(args, global),
+        Command::Acceptor(args) => acceptor::run(args, global),
+        Command::Demo(args) => demo::run(args, global),
+        Command::DemoWorker(args) => demo::run_worker(args),
+        Command::Work(args) => work::run(args, global),
+        Command::Lock(args) => lock::run(args, global),
+        Command::Council(args) => council::run(args, global),
+        Command::Ledger(args) => ledger::run(args, global),
+        Command::Admin(args) => admin::run(args, global),
+        Command::Token(args) => token::run(args, global),
+        Command::Audit(args) => audit::run(args, global),
+        Command::Sim(args) => sim::run(args, global),
+        Command::Config(command) => config::run(command, global),
         Command::Completions { shell } => {
-            clap_complete::generate(*shell, &mut Args::command(), "holdoff", &mut std::io::stdout());
+            clap_complete::generate(*shell, &mut Cli::command(), "holdoff", &mut std::io::stdout());
             Ok(ExitCode::SUCCESS)
         }
         Command::Man { dir } => {
             match dir {
-                Some(dir) => write_pages(dir).map_err(|error| {
-                    Failure::Failed(format!("cannot write the manual to {}: {error}", dir.display()))
+                Some(dir) => write_manual(dir).map_err(|error| {
+                    CommandError::Failed(format!(
+                        "cannot write the manual pages to {}: {error}",
+                        dir.display()
+                    ))
                 })?,
-                None => clap_mangen::Man::new(Args::command()).render(&mut std::io::stdout())?,
+                None => clap_mangen::Man::new(Cli::command()).render(&mut std::io::stdout())?,
             }
             Ok(ExitCode::SUCCESS)
         }
     }
 }
 
-fn write_pages(dir: &std::path::Path) -> std::io::Result<()> {
+fn write_manual(dir: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(dir)?;
-    clap_mangen::generate_to(Args::command(), dir)
+    clap_mangen::generate_to(Cli::command(), dir)
 }

@@ -1,14 +1,11 @@
-//! The output formats.
+//! Output: styles, tables, bars and human-readable times.
 
-mod ask;
-mod bar;
-mod table;
-mod time;
+use std::io::Write;
+use std::time::Duration;
 
-pub(crate) use ask::is_wanted;
-pub(crate) use bar::bar;
-pub(crate) use table::Table;
-pub(crate) use time::{human, range, time};
+use holdoff_policy::as_micros_u64;
+
+use self::style::{BAR, FAINT, HEADING};
 
 /// The styles of the output. `anstream` removes them where the output does not support colours.
 pub(crate) mod style {
@@ -22,7 +19,156 @@ pub(crate) mod style {
     pub(crate) const BAR: Style = AnsiColor::Cyan.on_default();
 }
 
+/// Prints a warning to stderr.
+pub(crate) fn warn(message: &str) {
+    let style = style::WARNING;
+    anstream::eprintln!("{style}warning:{style:#} {message}");
+}
+
 /// Returns the width of the terminal, or 80 without one.
 pub(crate) fn width() -> usize {
     terminal_size::terminal_size().map_or(80, |(width, _)| usize::from(width.0)).clamp(60, 140)
+}
+
+/// A table whose columns fit their widest cell.
+pub(crate) struct Table {
+    head: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub(crate) fn new(head: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self { head: head.into_iter().map(Into::into).collect(), rows: Vec::new() }
+    }
+
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+
+    /// Returns the width of all columns except the last, gaps included.
+    pub(crate) fn width_before_last(&self) -> usize {
+        let widths = self.widths();
+        let before: usize = widths.iter().rev().skip(1).map(|width| width + 2).sum();
+        before + 1
+    }
+
+    pub(crate) fn print(&self, out: &mut impl Write) -> std::io::Result<()> {
+        let widths = self.widths();
+        writeln!(out, " {HEADING}{}{HEADING:#}", line(&self.head, &widths).trim_end())?;
+        writeln!(
+            out,
+            " {FAINT}{}{FAINT:#}",
+            "─".repeat(widths.iter().map(|width| width + 2).sum::<usize>() - 2)
+        )?;
+        for row in &self.rows {
+            writeln!(out, " {}", line(row, &widths).trim_end())?;
+        }
+        Ok(())
+    }
+
+    fn widths(&self) -> Vec<usize> {
+        let column = |index: usize| self.rows.iter().filter_map(move |row| row.get(index));
+        let widest = |(index, name): (usize, &String)| {
+            column(index).map(|cell| shown(cell)).max().unwrap_or(0).max(shown(name))
+        };
+        self.head.iter().enumerate().map(widest).collect()
+    }
+}
+
+fn line(cells: &[String], widths: &[usize]) -> String {
+    let padded = |(cell, width): (&String, &usize)| {
+        format!("{cell}{}  ", " ".repeat(width.saturating_sub(shown(cell))))
+    };
+    cells.iter().zip(widths).map(padded).collect()
+}
+
+/// Returns the displayed width of a text, without its colour codes.
+fn shown(text: &str) -> usize {
+    anstream::adapter::strip_str(text).to_string().chars().count()
+}
+
+/// Draws a window `[low, high]` on an axis from 0 to `end`, `width` characters wide.
+pub(crate) fn bar(low: u64, high: u64, end: u64, width: usize) -> String {
+    let position = |value: u64| -> usize {
+        let scaled = u128::from(value) * width as u128 / u128::from(end.max(1));
+        usize::try_from(scaled).unwrap_or(width).min(width)
+    };
+    // A window of zero width stays visible.
+    let start = position(low).min(width.saturating_sub(1));
+    let length = position(high).saturating_sub(start).max(1);
+    let rest = width.saturating_sub(start + length);
+    let dots = |count| format!("{FAINT}{}{FAINT:#}", "·".repeat(count));
+    format!("{}{BAR}{}{BAR:#}{}", dots(start), "█".repeat(length), dots(rest))
+}
+
+/// Formats a time in microseconds to three or four digits: `750µs`, `1.5s`, `2m 5s`, `3h 20m`.
+pub(crate) fn human(us: u64) -> String {
+    match us {
+        0 => "0".to_owned(),
+        1..1_000 => format!("{us}µs"),
+        1_000..1_000_000 => format!("{}ms", decimal(us, 1_000)),
+        1_000_000..60_000_000 => format!("{}s", decimal(us, 1_000_000)),
+        60_000_000..3_600_000_000 => two_units(us / 1_000_000, 60, "m", "s"),
+        3_600_000_000..86_400_000_000 => two_units(us / 60_000_000, 60, "h", "m"),
+        _ => two_units(us / 3_600_000_000, 24, "d", "h"),
+    }
+}
+
+/// Formats a duration.
+pub(crate) fn time(duration: Duration) -> String {
+    human(as_micros_u64(duration))
+}
+
+/// Formats a range of times: `500ms – 1.5s`, or a single time if both ends are equal.
+pub(crate) fn range(low_us: u64, high_us: u64) -> String {
+    let (low, high) = (human(low_us), human(high_us));
+    if low == high { low } else { format!("{low} – {high}") }
+}
+
+/// Formats a number with at most three decimals, and with fewer for larger numbers.
+fn decimal(us: u64, unit: u64) -> String {
+    let (whole, rest) = (us / unit, us % unit * 1_000 / unit);
+    let digits = match whole {
+        0..10 => 3,
+        10..100 => 2,
+        _ => 1,
+    };
+    let fraction: String = format!("{rest:03}").chars().take(digits).collect();
+    let fraction = fraction.trim_end_matches('0');
+    if fraction.is_empty() { whole.to_string() } else { format!("{whole}.{fraction}") }
+}
+
+fn two_units(small: u64, per_large: u64, large_name: &str, small_name: &str) -> String {
+    let (large, small) = (small / per_large, small % per_large);
+    if small == 0 {
+        format!("{large}{large_name}")
+    } else {
+        format!("{large}{large_name} {small}{small_name}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain(low: u64, high: u64) -> String {
+        anstream::adapter::strip_str(&bar(low, high, 10, 10)).to_string()
+    }
+
+    #[test]
+    fn a_bar_covers_its_window() {
+        assert_eq!(plain(0, 10), "██████████");
+        assert_eq!(plain(2, 6), "··████····");
+        assert_eq!(plain(0, 0), "█·········");
+        assert_eq!(plain(10, 10), "·········█");
+    }
+
+    #[test]
+    fn times_have_at_most_four_digits() {
+        let shown = [0, 750, 1_500, 787_500, 1_500_000, 12_345_678, 59_000_000, 125_000_000, 86_400_000_000];
+        let words = shown.map(human);
+        assert_eq!(words, ["0", "750µs", "1.5ms", "787.5ms", "1.5s", "12.34s", "59s", "2m 5s", "1d"]);
+        assert_eq!(range(500_000, 1_500_000), "500ms – 1.5s");
+        assert_eq!(range(1_000_000, 1_000_000), "1s");
+    }
 }

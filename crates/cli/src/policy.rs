@@ -1,60 +1,94 @@
 //! `holdoff policy …`
 
-mod apply;
-mod classes;
 mod delay;
+mod deploy;
 mod describe;
 mod explain;
 mod lint;
 mod list;
-mod plot;
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use holdoff_policy::PolicySet;
+use clap::{Subcommand, ValueHint};
+use holdoff_policy::{Policy, PolicySet};
 
-use crate::args::{Args, PolicyCommand};
-use crate::config;
-use crate::failure::Failure;
+use crate::args::{GlobalArgs, StoreArgs};
+use crate::config::{find_policy, load_policies};
+use crate::error::CommandError;
 
-pub(crate) fn run(command: &PolicyCommand, args: &Args) -> Result<ExitCode, Failure> {
-    if let PolicyCommand::Lint { file } = command {
-        return lint::run(file.as_deref().or(args.config.as_deref()), args.json);
-    }
-    if let PolicyCommand::Apply(apply) = command {
-        return in_store(apply::apply(apply, args));
-    }
-    if let PolicyCommand::Versions(place) = command {
-        return in_store(apply::versions(place, args));
-    }
-    let set = config::load(args.config.as_deref())?;
+#[derive(Subcommand, Debug)]
+pub(crate) enum PolicyCommand {
+    /// List all policies and their purposes
+    List,
+
+    /// Show a policy as TOML
+    Show {
+        /// Name of the policy
+        name: String,
+    },
+
+    /// Show the delay window after each attempt, its mean and the total delay
+    Explain(explain::ExplainArgs),
+
+    /// Show the policy of an operation
+    For {
+        /// Operation
+        operation: String,
+
+        /// Namespace of the operation
+        #[arg(long, default_value = PolicySet::DEFAULT_NAMESPACE)]
+        namespace: String,
+    },
+
+    /// Check a policy file for errors and risky settings
+    Lint {
+        /// Policy file [default: the configuration file]
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: Option<PathBuf>,
+    },
+
+    /// Compute the delay and the decision after a failed attempt
+    Delay(delay::DelayArgs),
+
+    /// List the failure class of each status and error code
+    Classes,
+
+    /// Show the changes of a policy file and deploy it to every node on a store
+    Deploy(deploy::DeployArgs),
+
+    /// List the policy versions deployed to a store
+    Versions(StoreArgs),
+}
+
+pub(crate) fn run(command: &PolicyCommand, global: &GlobalArgs) -> Result<ExitCode, CommandError> {
+    let json = global.json;
+    let set = || load_policies(global.config.as_deref());
     match command {
-        PolicyCommand::List => list::run(&set, args.json)?,
-        PolicyCommand::Show { name } => show(name, config::policy(&set, name)?, args.json)?,
-        PolicyCommand::Explain { name, plot } => {
-            let policy = config::policy(&set, name)?;
-            explain::run(name, policy, args.json)?;
-            if let Some(file) = plot {
-                plot::run(name, policy, file)?;
-            }
+        PolicyCommand::List => list::run(&set()?, json)?,
+        PolicyCommand::Show { name } => show(name, find_policy(&set()?, name)?, json)?,
+        PolicyCommand::Explain(args) => explain::run(args, &set()?, json)?,
+        PolicyCommand::For { operation, namespace } => show_selected(&set()?, namespace, operation, json)?,
+        PolicyCommand::Lint { file } => {
+            return lint::run(file.as_deref().or(global.config.as_deref()), json);
         }
-        PolicyCommand::For { operation, namespace } => policy_for(&set, namespace, operation, args.json)?,
-        PolicyCommand::Delay(delay) => delay::run(delay, config::policy(&set, &delay.name)?, args.json)?,
-        PolicyCommand::Classes => classes::run(set.classes(), args.json)?,
-        PolicyCommand::Lint { .. } | PolicyCommand::Apply(_) | PolicyCommand::Versions(_) => {}
+        PolicyCommand::Delay(args) => delay::run(args, &set()?, json)?,
+        PolicyCommand::Classes => list::classes(set()?.classes(), json)?,
+        PolicyCommand::Deploy(args) => block_on(deploy::deploy(args, global))?,
+        PolicyCommand::Versions(args) => block_on(deploy::versions(args, global))?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Runs a command that needs a store.
-fn in_store(done: impl Future<Output = Result<(), Failure>>) -> Result<ExitCode, Failure> {
+fn block_on(command: impl Future<Output = Result<(), CommandError>>) -> Result<(), CommandError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(Box::pin(done))?;
-    Ok(ExitCode::SUCCESS)
+    runtime.block_on(Box::pin(command))
 }
 
-fn policy_for(set: &PolicySet, namespace: &str, operation: &str, json: bool) -> Result<(), Failure> {
+/// Prints the policy that an operation uses.
+fn show_selected(set: &PolicySet, namespace: &str, operation: &str, json: bool) -> Result<(), CommandError> {
     let (name, policy) = set.policy_for(namespace, operation);
     let mut out = anstream::stdout();
     if json {
@@ -66,7 +100,7 @@ fn policy_for(set: &PolicySet, namespace: &str, operation: &str, json: bool) -> 
     Ok(())
 }
 
-fn show(name: &str, policy: &holdoff_policy::Policy, json: bool) -> Result<(), Failure> {
+fn show(name: &str, policy: &Policy, json: bool) -> Result<(), CommandError> {
     let mut out = anstream::stdout();
     if json {
         // The canonical text is already JSON.

@@ -1,77 +1,101 @@
 //! `holdoff work …`
 
 mod act;
-mod filter;
 mod list;
-mod pause;
+mod queues;
 mod show;
-mod stats;
 mod submit;
-pub(crate) mod text;
 
 use std::process::ExitCode;
 
-use holdoff_server::{Error, Place};
+use clap::Subcommand;
+use holdoff_server::{Error, StoreUrl};
 use holdoff_work::{Action, Settings, Work};
 
-use crate::args::{Args, WorkArgs, WorkCommand};
-use crate::failure::Failure;
-use crate::{config, serve};
+use crate::args::{GlobalArgs, StoreArgs};
+use crate::config::{AllSettings, load_settings};
+use crate::error::CommandError;
+use crate::store;
+
+/// The commands that create a store of tasks.
+pub(crate) const CREATORS: &str = "`holdoff serve` or `holdoff work submit`";
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct WorkArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+
+    #[command(subcommand)]
+    command: WorkCommand,
+}
+
+#[derive(Subcommand, Debug)]
+enum WorkCommand {
+    /// Submit a task of one step and print its id when it is durable
+    Submit(submit::SubmitArgs),
+
+    /// List steps, the newest first
+    List(list::ListArgs),
+
+    /// Show a task, its steps and every attempt that did not succeed
+    Show(show::ShowArgs),
+
+    /// Retry failed and conflicted steps with all attempts of their policy
+    Retry(act::ActArgs),
+
+    /// Cancel tasks and all their unfinished steps
+    Cancel(act::ActArgs),
+
+    /// Discard failed and conflicted steps; the steps that depend on them stay blocked
+    Discard(act::ActArgs),
+
+    /// Resolve a conflicted step, optionally with a new payload, and run it again
+    Resolve(act::ResolveArgs),
+
+    /// Pause a queue or an operation: running steps continue, and no other step is dispatched
+    Pause(queues::PauseArgs),
+
+    /// Resume a paused queue or operation
+    Resume(queues::PauseArgs),
+
+    /// Count steps by state for each queue and operation
+    Stats,
+}
 
 /// The store, the settings and the output format.
-struct Desk {
+struct WorkContext {
     work: Work,
-    place: Place,
+    store: StoreUrl,
     settings: Settings,
     json: bool,
 }
 
-pub(crate) fn run(command: &WorkArgs, args: &Args) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &WorkArgs, global: &GlobalArgs) -> Result<ExitCode, CommandError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(Box::pin(answer(command, args)))
+    runtime.block_on(Box::pin(execute(args, global)))
 }
 
-async fn answer(command: &WorkArgs, args: &Args) -> Result<ExitCode, Failure> {
-    let place = serve::place(&command.place, args.config.as_deref())?;
-    match &command.command {
-        WorkCommand::Submit(_) => place.make().map_err(|error| Failure::Failed(error.to_string()))?,
-        _ => refuse_missing(&place)?,
+async fn execute(args: &WorkArgs, global: &GlobalArgs) -> Result<ExitCode, CommandError> {
+    let store = store::select(&args.store, global.config.as_deref())?;
+    match &args.command {
+        WorkCommand::Submit(_) => store.create()?,
+        _ => store::require_existing(&store, CREATORS)?,
     }
-    let config::Whole { policies, work: settings, .. } = config::load_whole(args.config.as_deref())?;
-    let refused = |source| Failure::Failed(Error::Store { place: place.clone(), source }.to_string());
-    let work = Box::pin(Work::attach(place.url(), policies, settings.clone())).await.map_err(refused)?;
-    let desk = Desk { work, place, settings, json: args.json };
-    match &command.command {
-        WorkCommand::Submit(submit) => {
-            // A submitted task uses the store's active policies, as every other task does.
-            desk.work.look_at_policies().await?;
-            submit::run(&desk, submit).await?;
-        }
-        WorkCommand::List(list) => list::run(&desk, list).await?,
-        WorkCommand::Show { task, payloads } => show::run(&desk, *task, *payloads).await?,
-        WorkCommand::Retry(act) => act::run(&desk, act, Action::Retry).await?,
-        WorkCommand::Cancel(act) => act::run(&desk, act, Action::Cancel).await?,
-        WorkCommand::Discard(act) => act::run(&desk, act, Action::Discard).await?,
-        WorkCommand::Resolve(resolve) => act::resolve(&desk, resolve).await?,
-        WorkCommand::Pause(pause) => pause::run(&desk, pause, true).await?,
-        WorkCommand::Resume(pause) => pause::run(&desk, pause, false).await?,
-        WorkCommand::Stats => stats::run(&desk).await?,
+    let AllSettings { policies, work: settings, .. } = load_settings(global.config.as_deref())?;
+    let refused = |source| CommandError::failed(Error::Store { store: store.clone(), source });
+    let work = Box::pin(Work::attach(store.as_str(), policies, settings.clone())).await.map_err(refused)?;
+    let context = WorkContext { work, store, settings, json: global.json };
+    match &args.command {
+        WorkCommand::Submit(args) => submit::run(&context, args).await?,
+        WorkCommand::List(args) => list::run(&context, args).await?,
+        WorkCommand::Show(args) => show::run(&context, args).await?,
+        WorkCommand::Retry(args) => act::run(&context, args, Action::Retry).await?,
+        WorkCommand::Cancel(args) => act::run(&context, args, Action::Cancel).await?,
+        WorkCommand::Discard(args) => act::run(&context, args, Action::Discard).await?,
+        WorkCommand::Resolve(args) => act::resolve(&context, args).await?,
+        WorkCommand::Pause(args) => queues::set_paused(&context, args, true).await?,
+        WorkCommand::Resume(args) => queues::set_paused(&context, args, false).await?,
+        WorkCommand::Stats => queues::stats(&context).await?,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Fails if the store does not exist, so that a read-only command does not create an empty store.
-pub(crate) fn refuse_missing(place: &Place) -> Result<(), Failure> {
-    let Some(file) = place.missing_file() else { return Ok(()) };
-    Err(Failure::Failed(format!(
-        "no work is kept in {} yet: `holdoff serve` and `holdoff work submit` make it; --data DIR and --store URL \
-         name another place",
-        file.display()
-    )))
-}
-
-impl From<holdoff_work::Error> for Failure {
-    fn from(error: holdoff_work::Error) -> Self {
-        Self::Failed(error.to_string())
-    }
 }

@@ -1,38 +1,30 @@
 //! The acceptor service: stores the promises and votes of many councils on one disk.
 //!
 //! ```text
-//! store.rs     what is on disk             seats.rs     the councils in use
-//! writer.rs    one commit for many asks    limits.rs    how much of all that
-//! watchers.rs  who is told
-//! index.rs     how much of which council   figures.rs   what was counted
-//! service.rs   the same over the network   protocol.rs  what is said there
-//! lookout.rs   all that, for people
-//! settings.rs  the file's `[acceptor]`     allowed.rs   who may ask
+//! service.rs    the network service                 writer.rs    the single writer: one commit for many requests
+//! store.rs      the records on disk                 stats.rs     the counters
+//! inspector.rs  the view for operators              allowed.rs   the list of permitted keys
+//! settings.rs   the section `[acceptor]`, limits
 //! ```
 //!
-//! [`Seat`](crate::Seat) implements the part of one acceptor in one council. It is pure.
+//! [`CouncilAcceptor`](crate::CouncilAcceptor) implements the part of one acceptor in one council. It is pure.
 
 mod allowed;
-mod figures;
-mod index;
-mod limits;
-mod lookout;
-mod protocol;
-mod seats;
+mod inspector;
 mod service;
 mod settings;
+mod stats;
 mod store;
-mod watchers;
 mod writer;
 
-pub use allowed::{Allowed, BadList};
-pub use figures::{Figures, Lately};
-pub use index::{BadPlace, Councils, Kept, Line, Place, Sort, Wish};
-pub use limits::Limits;
-pub use lookout::{Connected, Lookout};
-pub use protocol::{Push, ROLE, Reply, Request};
+pub use crate::wire::{LinkPush, LinkReply, LinkRequest, ROLE};
+pub use allowed::{Allowed, BadKeyList};
+pub use inspector::{
+    AcceptorInspector, BadCouncilCursor, ConnectedClient, CouncilCursor, CouncilPage, CouncilQuery,
+    CouncilSummary, CouncilUsage, Sort,
+};
 pub use service::{AcceptorService, StartError};
-pub use settings::Settings;
+pub use settings::{AcceptorLimits, Settings};
+pub use stats::{AcceptorStats, RecentActivity};
 pub use store::{Store, StoreError};
-pub use watchers::Watcher;
-pub use writer::{Stopped, Writer};
+pub use writer::{AcceptorStopped, Watcher, Writer};

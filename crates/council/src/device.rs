@@ -5,43 +5,39 @@
 //! outputs to perform afterwards. All kinds of operations take the same path: build → prepare → accept → resolve →
 //! wait. A wait is only a time to [wake at](Device::wake_at); meanwhile the device processes every message.
 
-mod announced;
-mod counts;
 mod deciding;
+#[cfg(test)]
+mod faults;
 mod io;
 mod learning;
-mod letters;
 mod options;
+mod outbox;
 mod pending;
 mod round;
-mod round_trip;
 mod step;
 #[cfg(test)]
 mod tests;
 mod upkeep;
-mod vouching;
-mod waiting;
 
 use std::collections::BTreeMap;
 
 use holdoff_paxos::{NodeId, Slot};
 
-use announced::Announced;
-pub use counts::Counts;
-pub use io::{Input, Letter, NotCommitted, Outcome, Output, Record};
+#[cfg(test)]
+pub(crate) use faults::CouncilFault;
+pub use io::{DeviceCounters, Input, Mail, NotCommitted, Outcome, Output, Record};
 use learning::Learning;
-use letters::Letters;
 pub use options::Options;
-use pending::Pending;
-pub use round::Reserve;
-use round::{Round, Used};
-use round_trip::RoundTrip;
+use outbox::Outbox;
+use pending::{Announced, Pending};
+pub use round::AttemptReserve;
+use round::{Round, RoundTrip, UsedAttempts};
 use step::Out;
-pub use step::{Roll, Step};
+pub use step::{DeviceStep, Roll};
 use upkeep::Upkeep;
 
 use crate::machine::Machine;
-use crate::{Decided, OperationId, PublicKey, Signer, Tell, Verifier, planted};
+use crate::{AcceptorReply, CouncilState, OperationId, PublicKey, Signer, Verifier};
 
 /// The device of a member in one council.
 pub struct Device<M: Machine> {
@@ -49,18 +45,18 @@ pub struct Device<M: Machine> {
     signer: Box<dyn Signer + Send>,
     verifier: Box<dyn Verifier + Send>,
     options: Options,
-    state: Decided<M>,
+    state: CouncilState<M>,
     /// The last slot that the stored snapshot covers.
     stored: Slot,
-    pending: BTreeMap<OperationId, Pending<M::Wish>>,
-    letters: Letters,
+    pending: BTreeMap<OperationId, Pending<M::Change>>,
+    outbox: Outbox,
     announced: Announced,
     round: Round,
-    used: Used,
+    used: UsedAttempts,
     learning: Learning,
     round_trip: RoundTrip,
     upkeep: Upkeep,
-    counts: Counts,
+    counts: DeviceCounters,
     /// Whether no step has run since the start of the process.
     is_new: bool,
 }
@@ -71,7 +67,7 @@ impl<M: Machine> Device<M> {
         me: NodeId,
         signer: Box<dyn Signer + Send>,
         verifier: Box<dyn Verifier + Send>,
-        state: Decided<M>,
+        state: CouncilState<M>,
         options: Options,
     ) -> Self {
         let round = Round::new(state.applied().next());
@@ -84,23 +80,23 @@ impl<M: Machine> Device<M> {
             stored: state.applied(),
             state,
             pending: BTreeMap::new(),
-            letters: Letters::default(),
+            outbox: Outbox::default(),
             announced: Announced::default(),
             round,
-            used: Used::default(),
+            used: UsedAttempts::default(),
             learning: Learning::default(),
             upkeep: Upkeep::default(),
-            counts: Counts::default(),
+            counts: DeviceCounters::default(),
             is_new: true,
         }
     }
 
     /// Restores a record that an earlier process has stored: first the snapshot, then the slots in order, then the
     /// rest.
-    pub fn restore(&mut self, record: Record<M::Wish>) {
+    pub fn restore(&mut self, record: Record<M::Change>) {
         match record {
             Record::Snapshot(snapshot) => {
-                if let Some(state) = Decided::restore(self.state.council(), &snapshot) {
+                if let Some(state) = CouncilState::restore(self.state.council(), &snapshot) {
                     self.stored = snapshot.slot;
                     self.state = state;
                     self.upkeep.installed(&snapshot, self.state.compacted());
@@ -112,21 +108,20 @@ impl<M: Machine> Device<M> {
                     self.upkeep.applied(&value, &applied);
                 }
             }
-            Record::Attempt(_) | Record::Reserved(_) if planted!(ForgetAttempts) => {}
             Record::Attempt(attempt) => self.used.note(attempt),
             Record::Reserved(reserve) => self.used.restore(reserve),
-            Record::Submitted { id, wish, letter, born } => {
-                self.pending.insert(id, Pending::restored(wish, letter, born));
+            Record::Submitted { id, change, mail, birth_slot } => {
+                self.pending.insert(id, Pending::restored(change, mail, birth_slot));
             }
             Record::Ended { id } => drop(self.pending.remove(&id)),
-            Record::Letter { id, letter } => self.letters.keep(id, letter),
-            Record::Posted { id } => self.letters.forget(id),
+            Record::Mail { id, mail } => self.outbox.keep(id, mail),
+            Record::Posted { id } => self.outbox.forget(id),
         }
         self.round.at_least(self.state.applied().next());
     }
 
     /// Returns the decided state, as far as this device knows it.
-    pub fn state(&self) -> &Decided<M> {
+    pub fn state(&self) -> &CouncilState<M> {
         &self.state
     }
 
@@ -141,7 +136,7 @@ impl<M: Machine> Device<M> {
     }
 
     /// Returns the device's counters.
-    pub fn counts(&self) -> &Counts {
+    pub fn counts(&self) -> &DeviceCounters {
         &self.counts
     }
 
@@ -151,13 +146,13 @@ impl<M: Machine> Device<M> {
     }
 
     /// Iterates over the pending operations with their requested changes.
-    pub fn wishes(&self) -> impl Iterator<Item = (OperationId, &M::Wish)> {
-        self.pending.iter().map(|(id, pending)| (*id, &pending.wish))
+    pub fn pending_changes(&self) -> impl Iterator<Item = (OperationId, &M::Change)> {
+        self.pending.iter().map(|(id, pending)| (*id, &pending.change))
     }
 
     /// Returns whether the device has data to deliver beside its operations: a mail message or a snapshot.
-    pub fn has_errands(&self) -> bool {
-        self.has_snapshot_to_hand_in() || self.letters().next().is_some()
+    pub fn has_undelivered(&self) -> bool {
+        self.has_snapshot_to_send() || self.unposted_mail().next().is_some()
     }
 
     /// Returns the measured time between a request and its answer.
@@ -165,8 +160,8 @@ impl<M: Machine> Device<M> {
         self.round_trip.estimate_us()
     }
 
-    /// Processes an event. [`Step`] describes how the caller handles the result.
-    pub fn step(&mut self, now_us: u64, roll: Roll<'_>, input: Input<M::Wish>) -> Step<M::Wish> {
+    /// Processes an event. [`DeviceStep`] describes how the caller handles the result.
+    pub fn step(&mut self, now_us: u64, roll: Roll<'_>, input: Input<M::Change>) -> DeviceStep<M::Change> {
         let mut out = Out::new(now_us, roll);
         if std::mem::take(&mut self.is_new) {
             // The changes that an earlier process requested may have become true or impossible in the meantime.
@@ -174,14 +169,14 @@ impl<M: Machine> Device<M> {
             self.reserve(&mut out);
         }
         match input {
-            Input::Submit { id, wish, letter, deadline_us } => {
-                self.submit(id, wish, letter, deadline_us, &mut out);
+            Input::Submit { id, change, mail, deadline_us } => {
+                self.submit(id, change, mail, deadline_us, &mut out);
             }
-            Input::Told { from, tell } if !self.is_deaf() => self.told(from, tell, &mut out),
-            Input::Told { .. } | Input::Tick => {}
+            Input::Reply { from, reply } => self.handle_reply(from, reply, &mut out),
+            Input::Tick => {}
         }
         self.pass_time(&mut out);
-        self.go_on(&mut out);
+        self.advance(&mut out);
         out.into_step()
     }
 
@@ -195,44 +190,39 @@ impl<M: Machine> Device<M> {
     pub fn wake_at(&self) -> u64 {
         let deadlines = self.pending.values().filter_map(Pending::wakes_at_us);
         let round = self.round.wakes_at_us();
-        let others = [round, self.upkeep.wakes_at_us(), self.letters.wakes_at_us()].into_iter().flatten();
+        let others = [round, self.upkeep.wakes_at_us(), self.outbox.wakes_at_us()].into_iter().flatten();
         deadlines.chain(others).chain([self.learning.poll_us()]).min().unwrap_or(u64::MAX)
     }
 
-    fn told(&mut self, from: NodeId, tell: Tell, out: &mut Out<'_, M::Wish>) {
-        match tell {
-            Tell::Promise { slot, reply, announced, latest } => {
+    fn handle_reply(&mut self, from: NodeId, reply: AcceptorReply, out: &mut Out<'_, M::Change>) {
+        match reply {
+            AcceptorReply::Promise { slot, reply, announced, latest } => {
                 self.hear(announced);
                 self.learning.may_be_behind(latest);
                 self.promised(from, slot, reply, out);
             }
-            Tell::Accepted { slot, reply, next, announced } => {
+            AcceptorReply::Accepted { slot, reply, next, announced } => {
                 self.hear(announced);
                 self.accepted(from, slot, reply, next, out);
             }
-            Tell::Voted { slot, vote } => self.votes(from, [(slot, vote)], out),
-            Tell::History { votes, latest } => self.history(from, votes, latest, out),
-            Tell::Compacted { slot, digest } => self.compacted(from, slot, digest, out),
-            Tell::Snapshot(snapshot) => self.install(snapshot, out),
-            Tell::Posted { id } => self.posted(from, id, out),
-            Tell::Refused { slot, why } => self.refused(from, slot, why, out),
+            AcceptorReply::Voted { slot, vote } => self.votes(from, [(slot, vote)], out),
+            AcceptorReply::History { votes, latest } => self.history(from, votes, latest, out),
+            AcceptorReply::Compacted { slot, digest } => self.compacted(from, slot, digest, out),
+            AcceptorReply::Snapshot(snapshot) => self.install(snapshot, out),
+            AcceptorReply::Posted { id } => self.posted(from, id, out),
+            AcceptorReply::Refused { slot, why } => self.refused(from, slot, why, out),
             // Mail is for a participant that is not a device yet.
-            Tell::Mail(_) => {}
+            AcceptorReply::Mail(_) => {}
         }
     }
 
     /// Performs all actions that are due.
-    fn pass_time(&mut self, out: &mut Out<'_, M::Wish>) {
-        self.miss_deadlines(out);
-        self.ask_again(out);
+    fn pass_time(&mut self, out: &mut Out<'_, M::Change>) {
+        self.expire_deadlines(out);
+        self.retransmit(out);
         self.poll(out);
-        self.post_again(out);
-        self.keep_up(out);
-    }
-
-    /// Injected defect: while the device waits, it ignores all messages.
-    fn is_deaf(&self) -> bool {
-        planted!(SleepInTheActor) && self.round.is_waiting()
+        self.repost_mail(out);
+        self.run_upkeep(out);
     }
 }
 

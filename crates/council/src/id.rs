@@ -2,10 +2,7 @@
 
 use std::fmt;
 
-use holdoff_paxos::NodeId;
 use serde::{Deserialize, Serialize};
-
-use crate::PublicKey;
 
 /// The id of a council, drawn at random when the council is created. A client that knows the id may send requests
 /// to the council's acceptors, unless a list of keys restricts them.
@@ -14,17 +11,17 @@ pub struct CouncilId(pub [u8; 16]);
 
 /// The short id of a council, for display. It does not reveal the council's id.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Mark([u8; 6]);
+pub struct ShortId([u8; 6]);
 
 impl CouncilId {
     /// Returns the short id of the council.
-    pub fn mark(&self) -> Mark {
+    pub fn short_id(&self) -> ShortId {
         let Digest(digest) = Digest::of(&[b"holdoff council mark", &self.0]);
-        let mut mark = [0; 6];
-        for (to, from) in mark.iter_mut().zip(digest) {
+        let mut short_id = [0; 6];
+        for (to, from) in short_id.iter_mut().zip(digest) {
             *to = from;
         }
-        Mark(mark)
+        ShortId(short_id)
     }
 }
 
@@ -46,20 +43,6 @@ impl Digest {
         }
         Self(*hasher.finalize().as_bytes())
     }
-}
-
-/// Returns the node id of a participant, derived from its key and the incarnation of its store. The incarnation is
-/// drawn anew for each new store.
-///
-/// A participant that has lost its store has lost its promises. It returns with a new incarnation, and so under
-/// another node id.
-pub fn node_id(key: &PublicKey, life: u64) -> NodeId {
-    let Digest(digest) = Digest::of(&[b"holdoff node", key.as_bytes(), &life.to_le_bytes()]);
-    let mut short = [0; 16];
-    for (to, from) in short.iter_mut().zip(digest) {
-        *to = from;
-    }
-    NodeId(u128::from_be_bytes(short))
 }
 
 /// Implements the text form of ids: lower-case hexadecimal digits.
@@ -86,11 +69,11 @@ macro_rules! in_hex {
         }
     )*};
 }
-in_hex!(CouncilId, OperationId, Digest, Mark);
+in_hex!(CouncilId, OperationId, Digest, ShortId);
 
 /// The error for a text that is not an id.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("an id has {expected} hexadecimal digits, and this is not one")]
+#[error("invalid id: an id has {expected} hexadecimal digits")]
 pub struct BadId {
     expected: usize,
 }
@@ -113,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_read_as_they_are_written() {
+    fn a_formatted_id_parses_to_the_same_id() {
         let id = CouncilId(*b"0123456789abcdef");
         assert_eq!(id.to_string().parse(), Ok(id));
         for wrong in ["", "00", "zz23456789abcdef0123456789abcdef", "+123456789abcdef0123456789abcdeé"] {
@@ -122,19 +105,12 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_tells_councils_apart_and_has_nothing_of_their_ids() {
+    fn a_short_id_distinguishes_councils_and_does_not_reveal_their_ids() {
         let [one, other] = [CouncilId([1; 16]), CouncilId([2; 16])];
-        assert_eq!(one.mark(), one.mark());
-        assert_ne!(one.mark(), other.mark());
-        let mark = one.mark().to_string();
-        assert_eq!((mark.len(), mark.parse()), (12, Ok(one.mark())));
-        assert!(!one.to_string().contains(&mark));
-    }
-
-    #[test]
-    fn another_life_is_another_node() {
-        let key = PublicKey::from_bytes([1; 32]);
-        assert_ne!(node_id(&key, 1), node_id(&key, 2));
-        assert_eq!(node_id(&key, 1), node_id(&key, 1));
+        assert_eq!(one.short_id(), one.short_id());
+        assert_ne!(one.short_id(), other.short_id());
+        let short_id = one.short_id().to_string();
+        assert_eq!((short_id.len(), short_id.parse()), (12, Ok(one.short_id())));
+        assert!(!one.to_string().contains(&short_id));
     }
 }

@@ -4,32 +4,26 @@
 
 pub mod acceptor;
 mod clock;
+mod council_acceptor;
 mod device;
-#[cfg(any(test, feature = "flaws"))]
-pub mod flaw;
 mod id;
-mod key;
 pub mod machine;
 pub mod metrics;
-mod notary;
-mod operation;
 pub mod runtime;
-mod seat;
 #[cfg(test)]
 mod simulation;
 mod state;
 mod value;
 mod wire;
 
+pub use council_acceptor::{AcceptorRecord, AddressedReply, CouncilAcceptor, Quota, Recipient, Requester};
 pub use device::{
-    Counts, Device, Input, Letter, NotCommitted, Options, Outcome, Output, Record, Reserve, Roll, Step,
+    AttemptReserve, Device, DeviceCounters, DeviceStep, Input, Mail, NotCommitted, Options, Outcome, Output,
+    Record, Roll,
 };
 pub use holdoff_net::{Ed25519, PublicKey, Signature, Signer, Verifier};
-pub(crate) use holdoff_paxos::planted;
 pub use holdoff_paxos::{NodeId, Slot};
-pub use id::{BadId, CouncilId, Digest, Mark, OperationId, node_id};
-pub use operation::Operation;
-pub use seat::{Answer, Asker, Quota, Seat, Stored, To};
-pub use state::{Applied, Decided, Ended};
-pub use value::{Batch, Value};
-pub use wire::{Ask, Refusal, Snapshot, Tell};
+pub use id::{BadId, CouncilId, Digest, OperationId, ShortId};
+pub use state::{Applied, CouncilState, OperationEnd};
+pub use value::{Batch, SignedOperation, SlotValue};
+pub use wire::{AcceptorReply, AcceptorRequest, CouncilSnapshot, RequestRefusal};

@@ -9,54 +9,59 @@ use holdoff_paxos::NodeId;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-pub use members::{Change, Member, Members};
+pub use members::{CouncilChange, Member, Members};
 
 use crate::{PublicKey, Slot};
 
 /// A deterministic state machine: an operation changes the state in the same way on every device.
 ///
-/// A member requests a change ([`Machine::Wish`]). The device [builds](Machine::build) it into an operation
+/// A member requests a change ([`Machine::Change`]). The device [builds](Machine::build) it into an operation
 /// for the current state. If the value of another device wins the slot, the device
 /// [revalidates](Machine::revalidate) the requested change and builds it again. An encrypted group is such a
 /// machine, too.
 pub trait Machine: Clone {
     /// A requested change. The device keeps it on its disk until its outcome is known.
-    type Wish: Clone + Serialize + DeserializeOwned;
+    type Change: Clone + Serialize + DeserializeOwned;
 
     /// Builds the operation for a requested change and the current state.
-    fn build(&self, wish: &Self::Wish, around: &Around) -> Result<Bytes, Invalid>;
+    fn build(&self, change: &Self::Change, position: &Position) -> Result<Bytes, InvalidOperation>;
 
     /// Checks whether a requested change still applies after other changes were decided first.
-    fn revalidate(&self, wish: &Self::Wish, around: &Around) -> Standing;
+    fn revalidate(&self, change: &Self::Change, position: &Position) -> Revalidation;
 
     /// Returns whether other devices may have the built operation decided. Otherwise only its author can, and must
     /// build it anew for each slot.
-    fn is_shareable(&self, wish: &Self::Wish) -> bool;
+    fn is_shareable(&self, change: &Self::Change) -> bool;
 
     /// Returns the new key of the author if this change replaces its key.
-    fn successor(&self, _: &Self::Wish) -> Option<PublicKey> {
+    fn successor(&self, _: &Self::Change) -> Option<PublicKey> {
         None
     }
 
     /// Applies a decided operation. An invalid operation must change nothing, so that every device skips it in the
     /// same way.
-    fn apply(&mut self, author: &PublicKey, body: &[u8], around: &Around) -> Result<Effect, Invalid>;
+    fn apply(
+        &mut self,
+        author: &PublicKey,
+        body: &[u8],
+        position: &Position,
+    ) -> Result<Effect, InvalidOperation>;
 
     /// Returns whether values of this author are valid.
     fn may_propose(&self, key: &PublicKey) -> bool;
 
     /// Returns the acceptors that decide the next slot.
-    fn acceptors(&self) -> &BTreeMap<NodeId, Acceptor>;
+    fn acceptors(&self) -> &BTreeMap<NodeId, AcceptorInfo>;
 
     /// Returns the change that compacts the history after this slot, so that a snapshot replaces all slots up to
     /// it. Returns `None` if devices do not compact this machine by themselves.
-    fn compaction(&self, since: Slot) -> Option<Self::Wish> {
+    fn compaction(&self, since: Slot) -> Option<Self::Change> {
         let _ = since;
         None
     }
 
     /// Serializes the whole state. Equal states have equal bytes. Acceptors reject more than
-    /// [`MACHINE_BYTES`](crate::Snapshot::MACHINE_BYTES).
+    /// [`MACHINE_BYTES`](crate::CouncilSnapshot::MACHINE_BYTES).
     fn snapshot(&self) -> Vec<u8>;
 
     /// Restores the state from these bytes.
@@ -65,19 +70,19 @@ pub trait Machine: Clone {
 
 /// An acceptor: its key, the incarnation of its store, and its address.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub struct Acceptor {
+pub struct AcceptorInfo {
     /// The key.
     pub key: PublicKey,
     /// The incarnation of its store.
-    pub life: u64,
+    pub incarnation: u64,
     /// The address on which it listens, as host and port.
     pub address: String,
 }
 
-impl Acceptor {
+impl AcceptorInfo {
     /// Returns the acceptor's node id.
     pub fn id(&self) -> NodeId {
-        crate::node_id(&self.key, self.life)
+        NodeId::derive(self.key.as_bytes(), self.incarnation)
     }
 }
 
@@ -92,32 +97,32 @@ pub enum Effect {
 
 /// The position of an operation in the history.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Around {
+pub struct Position {
     /// The slot of the operation.
     pub slot: Slot,
     /// The birth slot: the last slot that the author had applied when it submitted the operation.
-    pub born: Slot,
+    pub birth_slot: Slot,
     /// The slot of the last compaction, after which every device took a snapshot.
     pub compacted: Slot,
 }
 
 /// The result of a revalidation.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Standing {
+pub enum Revalidation {
     /// The change still applies.
-    Wanted,
+    Valid,
     /// The requested state already holds.
     Satisfied,
     /// The change has become impossible.
-    Invalid(Invalid),
+    Invalid(InvalidOperation),
 }
 
 /// The reason for which an operation is impossible, in words for its author.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
 #[error("{0}")]
-pub struct Invalid(pub String);
+pub struct InvalidOperation(pub String);
 
-impl Invalid {
+impl InvalidOperation {
     /// Creates an error with this reason.
     pub fn because(reason: impl Into<String>) -> Self {
         Self(reason.into())

@@ -1,29 +1,30 @@
-//! Devices as they run: a directory each, links to the acceptors, and one task that owns the core.
+//! The runtime of a device: its directory, its links to the acceptors, and the task that owns the core.
 //!
 //! ```text
-//! folder.rs   the directory: the store and the keys     store.rs       what is stored, one transaction a step
-//! task.rs     the one task that owns a device           line.rs        the line to one acceptor
-//! readers.rs  who wants to know what is decided by now  news.rs        what is told to whoever subscribes
-//! founding.rs a new council, and acceptors to meet      joining.rs     becoming a member, by invitation
+//! folder.rs     the directory: the store and the keys   store.rs          the device's records, one transaction a step
+//! task.rs       the task that owns a device             acceptor_link.rs  the link to one acceptor
+//! catch_ups.rs  callers that wait for decided slots     events.rs         the events that subscribers receive
+//! founding.rs   creates a council                       joining.rs        joins a council by invitation
 //! ```
 //!
 //! # Invariants
 //!
-//! - Nothing leaves before what it depends on is on disk: the core's [`Held`](holdoff_paxos::Held) sees to it.
-//! - Waiting is a timer beside everything else that may happen; the task never sleeps.
-//! - An acceptor counts only while its storage has the life it was added with.
-//! - One process at a time has a device open.
+//! - The device sends a message only after the records that the message depends on are on disk. The core's
+//!   [`Deferred`](holdoff_paxos::Deferred) enforces this.
+//! - The task never sleeps: a wait is a timer in the same `select` as messages and commands.
+//! - An acceptor counts only while its store has the incarnation with which it was added.
+//! - Only one process at a time can have a device open.
 
+mod acceptor_link;
+mod catch_ups;
 mod clock;
 mod error;
+mod events;
 mod folder;
 mod founding;
 mod invitation;
 mod joining;
-mod line;
 mod measure;
-mod news;
-mod readers;
 mod store;
 mod task;
 
@@ -35,104 +36,110 @@ use std::time::Duration;
 use holdoff_net::LinkOptions;
 use tokio::sync::{broadcast, mpsc, oneshot};
 
+pub use acceptor_link::AcceptorHealth;
 pub use error::Error;
-pub use founding::{AcceptorAddress, BadAddress, meet};
+pub use events::{CouncilEvent, EventSubscription};
+pub use founding::identify_acceptor;
+pub use holdoff_net::PeerAddress;
 pub use joining::{Joined, Joining};
-pub use line::Health;
-pub use news::{News, Subscription};
 
-use crate::machine::{Acceptor, Change, Invalid, Machine, Members, Standing};
+use crate::machine::{AcceptorInfo, CouncilChange, InvalidOperation, Machine, Members, Revalidation};
 use crate::{
-    CouncilId, Counts, Decided, Digest, Letter, NodeId, NotCommitted, OperationId, Options, Outcome,
-    PublicKey, Slot,
+    CouncilId, CouncilState, DeviceCounters, Digest, Mail, NodeId, NotCommitted, OperationId, Options,
+    Outcome, PublicKey, Slot,
 };
 use folder::Folder;
 use invitation::Invitation;
 use store::Store;
-use task::{Command, Doors, Submission, Task, Views};
+use task::{Command, DeviceViews, Submission, Task, TaskChannels};
 
-/// How long an operation may take, unless somebody says otherwise.
+/// The default deadline of an operation.
 pub const DEADLINE: Duration = Duration::from_secs(30);
-/// As many things may be asked of a device at once; further ones wait for a place.
+/// The maximum number of queued commands of a device. Further callers wait.
 const ASKED: usize = 256;
-/// No subscriber gets a longer queue than this, whatever the settings say.
+/// The maximum length of a subscriber's event queue.
 const MOST_NEWS: usize = 1 << 20;
-/// So often it is looked whether the key and the state fit.
+/// The maximum number of attempts to read a key and a state that belong together.
 const LOOKS: usize = 3;
-/// The core ends an operation at its deadline; whoever hears nothing this long after it does not know.
+/// The time after the deadline at which a caller without an outcome gets [`Outcome::Unknown`].
 const GRACE: Duration = Duration::from_secs(2);
 
-/// How a device runs.
+/// The settings of a device.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How it goes about deciding.
+    /// The options of the core.
     pub device: Options,
-    /// How it is linked to acceptors.
+    /// The options of the links to acceptors.
     pub link: LinkOptions,
-    /// As many news wait for a subscriber; one that is slower is told how many it has missed. 1024.
-    pub news: usize,
-    /// What all chance follows from; drawn unless set, for tests.
+    /// The maximum number of events that wait for a subscriber. A slower subscriber learns how many it missed. 1024.
+    pub event_queue: usize,
+    /// The seed of the random number generator, for tests. By default it is drawn.
     pub seed: Option<u64>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { device: Options::default(), link: LinkOptions::default(), news: 1024, seed: None }
+        Self { device: Options::default(), link: LinkOptions::default(), event_queue: 1024, seed: None }
     }
 }
 
-/// How a device is doing.
+/// The status of a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Status {
-    /// Of which council.
+pub struct DeviceStatus {
+    /// The council.
     pub council: CouncilId,
-    /// By which key it goes.
+    /// The key of the device.
     pub key: PublicKey,
-    /// Who it is in ballots.
+    /// The device's id in ballots.
     pub node: NodeId,
-    /// Whether it is a member, as far as is known here.
+    /// Whether the device is a member, as far as it knows.
     pub is_member: bool,
-    /// The last slot that is carried out here.
+    /// The last slot that the device has applied.
     pub applied: Slot,
-    /// The last slot after which everybody took a snapshot.
+    /// The slot of the last compaction, after which every device took a snapshot.
     pub compacted: Slot,
-    /// What the whole history hashes to.
+    /// The hash of the whole history.
     pub chain: Digest,
-    /// The operations that are under way.
+    /// The pending operations.
     pub pending: Vec<OperationId>,
-    /// How many letters no majority keeps yet.
-    pub letters: usize,
-    /// How long a question and its answer take.
+    /// The number of mail messages that no majority has stored yet.
+    pub unposted_mail: usize,
+    /// The measured time between a request and its answer.
     pub round_trip: Duration,
-    /// Those who decide the next slot.
-    pub acceptors: Vec<Watched>,
-    /// What it has done since it was started.
-    pub counts: Counts,
+    /// The acceptors that decide the next slot.
+    pub acceptors: Vec<AcceptorStatus>,
+    /// The counters since the start.
+    pub counts: DeviceCounters,
 }
 
-/// An acceptor, and how it stands with it.
+/// The status of an acceptor, as this device sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Watched {
-    /// Its id.
+pub struct AcceptorStatus {
+    /// The acceptor's node id.
     pub id: NodeId,
-    /// Who it is, and where.
-    pub acceptor: Acceptor,
-    /// How it stands with it.
-    pub health: Health,
+    /// The acceptor's key, incarnation and address.
+    pub acceptor: AcceptorInfo,
+    /// The health of the link to the acceptor.
+    pub health: AcceptorHealth,
 }
 
-/// A device of a council, while it runs. Clones are the same device; it stops when the last is dropped.
+/// A handle to a running device of a council. The device stops when the last clone is dropped.
 pub struct Council<M: Machine> {
     commands: mpsc::Sender<Command<M>>,
-    news: broadcast::WeakSender<News>,
-    views: Views,
+    events: broadcast::WeakSender<CouncilEvent>,
+    views: DeviceViews,
     folder: Arc<Folder>,
 }
 
 impl<M: Machine> Clone for Council<M> {
     fn clone(&self) -> Self {
-        let Self { commands, news, views, folder } = self;
-        Self { commands: commands.clone(), news: news.clone(), views: views.clone(), folder: folder.clone() }
+        let Self { commands, events, views, folder } = self;
+        Self {
+            commands: commands.clone(),
+            events: events.clone(),
+            views: views.clone(),
+            folder: folder.clone(),
+        }
     }
 }
 
@@ -144,72 +151,76 @@ impl<M: Machine> fmt::Debug for Council<M> {
 
 impl<M: Machine + Send + Sync + 'static> Council<M>
 where
-    M::Wish: Send + 'static,
+    M::Change: Send + 'static,
 {
-    /// Takes up the device in this directory, where it was left.
+    /// Opens the device in this directory. It continues where it stopped.
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime.
+    /// Panics outside of a tokio runtime.
     pub fn open(path: impl AsRef<Path>, settings: Settings) -> Result<Self, Error> {
         let folder = Folder::find(path.as_ref())?;
         let store = Store::open(&folder.store_path())?;
-        let about = store.about()?.ok_or_else(|| Error::NotADevice(folder.path().to_owned()))?;
+        let identity = store.identity()?.ok_or_else(|| Error::NotADevice(folder.path().to_owned()))?;
         let (commands, asked) = mpsc::channel(ASKED);
-        let (news, _) = broadcast::channel(settings.news.clamp(1, MOST_NEWS));
-        let doors = Doors { commands: asked, news: news.clone() };
-        let (task, views) = Task::new(folder.clone(), store, &about, settings, doors)?;
+        let (events, _) = broadcast::channel(settings.event_queue.clamp(1, MOST_NEWS));
+        let channels = TaskChannels { commands: asked, events: events.clone() };
+        let (task, views) = Task::new(folder.clone(), store, &identity, settings, channels)?;
         tokio::spawn(task.run());
-        Ok(Self { commands, news: news.downgrade(), views, folder: Arc::new(folder) })
+        Ok(Self { commands, events: events.downgrade(), views, folder: Arc::new(folder) })
     }
 
-    /// Has something decided, and says what became of it, at the latest when the deadline is over.
+    /// Submits a change and waits for its outcome, at most until the deadline.
     ///
-    /// A letter is posted when it is committed. What the caller does not wait for to its end goes on by itself.
+    /// The device posts the mail when the operation is committed. If the caller drops the future, the device continues
+    /// with the operation.
     pub async fn submit(
         &self,
-        wish: M::Wish,
-        letter: Option<Letter>,
+        change: M::Change,
+        mail: Option<Mail>,
         deadline: Duration,
     ) -> Result<Outcome, Error> {
         let until = clock::now() + deadline;
         loop {
             let left = until.saturating_duration_since(clock::now());
-            let outcome = self.submit_with_id(new_id()?, wish.clone(), letter.clone(), left).await?;
+            let outcome = self.submit_with_id(new_id()?, change.clone(), mail.clone(), left).await?;
             if outcome != Outcome::NotCommitted(NotCommitted::Overtaken) {
                 return Ok(outcome);
             }
         }
     }
 
-    /// The same under an id of the caller's: however often it is submitted, it happens at most once.
+    /// Submits a change under an id of the caller. However often it is submitted, it is applied at most once.
+    ///
+    /// If the caller drops the future, the device continues with the operation.
     pub async fn submit_with_id(
         &self,
         id: OperationId,
-        wish: M::Wish,
-        letter: Option<Letter>,
+        change: M::Change,
+        mail: Option<Mail>,
         deadline: Duration,
     ) -> Result<Outcome, Error> {
         let until = clock::now() + deadline;
         loop {
             let left = until.saturating_duration_since(clock::now());
-            let outcome = self.submitted(id, wish.clone(), letter.clone(), left).await?;
-            if !matches!(outcome, Outcome::NotCommitted(NotCommitted::AlreadySo) | Outcome::Invalid(_)) {
+            let outcome = self.submitted(id, change.clone(), mail.clone(), left).await?;
+            if !matches!(outcome, Outcome::NotCommitted(NotCommitted::AlreadySatisfied) | Outcome::Invalid(_))
+            {
                 return Ok(outcome);
             }
             let left = until.saturating_duration_since(clock::now());
-            if let Some(outcome) = self.confirmed(id, &wish, outcome, left).await? {
+            if let Some(outcome) = self.confirmed(id, &change, outcome, left).await? {
                 return Ok(outcome);
             }
         }
     }
 
-    /// Whether what speaks against an operation still does, and was not only what was known here before it was
-    /// submitted; `None` if it may be tried again.
+    /// Checks the rejection of an operation against the state at the time of the request. Returns `None` if the
+    /// rejection is outdated and the caller may submit the operation again.
     async fn confirmed(
         &self,
         id: OperationId,
-        wish: &M::Wish,
+        change: &M::Change,
         outcome: Outcome,
         within: Duration,
     ) -> Result<Option<Outcome>, Error> {
@@ -220,27 +231,28 @@ where
         if !state.machine().may_propose(&self.key()) {
             return Ok(Some(outcome));
         }
-        Ok(match state.machine().revalidate(wish, &state.around()) {
-            Standing::Satisfied => Some(Outcome::NotCommitted(NotCommitted::AlreadySo)),
-            Standing::Invalid(invalid) => Some(Outcome::Invalid(invalid)),
-            Standing::Wanted if state.fate(&id).is_none() => None,
-            Standing::Wanted => Some(Outcome::NotCommitted(NotCommitted::Overtaken)),
+        Ok(match state.machine().revalidate(change, &state.position()) {
+            Revalidation::Satisfied => Some(Outcome::NotCommitted(NotCommitted::AlreadySatisfied)),
+            Revalidation::Invalid(invalid) => Some(Outcome::Invalid(invalid)),
+            Revalidation::Valid if state.operation_end(&id).is_none() => None,
+            Revalidation::Valid => Some(Outcome::NotCommitted(NotCommitted::Overtaken)),
         })
     }
 
-    /// Goes over to a new key, which is on disk before anybody hears of it: by the wish that is made of it.
+    /// Replaces the device's key by a new one, with the change that `change` builds. The new key is on disk before the
+    /// device sends it.
     pub async fn rotate_by(
         &self,
-        wish: impl FnOnce(PublicKey) -> M::Wish,
+        change: impl FnOnce(PublicKey) -> M::Change,
         deadline: Duration,
     ) -> Result<(PublicKey, Outcome), Error> {
         let folder = self.folder.clone();
         let made = tokio::task::spawn_blocking(move || folder.new_key()).await;
         let made = made.map_err(|error| Error::Stopped(error.to_string()))??;
         let new = made.public();
-        let outcome = self.submitted(new_id()?, wish(new), None, deadline).await;
-        // What was submitted is the task's to end, and its key to forget.
-        if matches!(outcome, Err(Error::Rotating | Error::UnderWay(_))) {
+        let outcome = self.submitted(new_id()?, change(new), None, deadline).await;
+        // If the change was submitted, the task ends it and deletes the unused key.
+        if matches!(outcome, Err(Error::Rotating | Error::OperationsPending(_))) {
             self.folder.forget_key(&new);
         }
         Ok((new, outcome?))
@@ -249,15 +261,15 @@ where
     async fn submitted(
         &self,
         id: OperationId,
-        wish: M::Wish,
-        letter: Option<Letter>,
+        change: M::Change,
+        mail: Option<Mail>,
         deadline: Duration,
     ) -> Result<Outcome, Error> {
         let until = clock::now() + deadline;
         loop {
             let left = until.saturating_duration_since(clock::now());
-            match self.submitted_once(id, wish.clone(), letter.clone(), left).await {
-                // What is signed by a key that is about to go would not count: wait until it is known which one stays.
+            match self.submitted_once(id, change.clone(), mail.clone(), left).await {
+                // A signature of a key that is being replaced would not count, so wait for the end of the rotation.
                 Err(Error::Rotating) if self.has_rotated(until).await => {}
                 ended => return ended,
             }
@@ -273,36 +285,37 @@ where
     async fn submitted_once(
         &self,
         id: OperationId,
-        wish: M::Wish,
-        letter: Option<Letter>,
+        change: M::Change,
+        mail: Option<Mail>,
         deadline: Duration,
     ) -> Result<Outcome, Error> {
         let (reply, outcome) = oneshot::channel();
-        let submission = Submission { id, wish, letter, deadline, reply };
+        let submission = Submission { id, change, mail, deadline, reply };
         let ended = async {
-            self.ask(Command::Submit(submission)).await?;
+            self.request(Command::Submit(submission)).await?;
             outcome.await.map_err(|_| stopped())?
         };
         clock::within(deadline.saturating_add(GRACE), ended).await.unwrap_or(Ok(Outcome::Unknown))
     }
 
-    /// What is decided from now on. Whoever reads too slowly is told how many were missed.
-    pub fn subscribe(&self) -> Result<Subscription, Error> {
-        let news = self.news.upgrade().ok_or_else(stopped)?;
-        Ok(Subscription(news.subscribe()))
+    /// Subscribes to the decisions from now on. A slow subscriber learns how many events it missed.
+    pub fn subscribe(&self) -> Result<EventSubscription, Error> {
+        let events = self.events.upgrade().ok_or_else(stopped)?;
+        Ok(EventSubscription(events.subscribe()))
     }
 
-    /// Everything that is decided, as far as it is known here.
-    pub async fn state(&self) -> Result<Arc<Decided<M>>, Error> {
+    /// Returns the decided state, as far as this device knows it. Cancel-safe.
+    pub async fn state(&self) -> Result<Arc<CouncilState<M>>, Error> {
         self.answered(Command::State).await
     }
 
-    /// How the device is doing.
-    pub async fn status(&self) -> Result<Status, Error> {
+    /// Returns the status of the device. Cancel-safe.
+    pub async fn status(&self) -> Result<DeviceStatus, Error> {
         self.answered(Command::Status).await
     }
 
-    /// Waits until everything is carried out here that was decided before this was called; whether it was in time.
+    /// Waits until the device has applied every slot that was decided before the call. Returns `false` on a timeout.
+    /// Cancel-safe.
     pub async fn catch_up(&self, within: Duration) -> Result<bool, Error> {
         match clock::within(within, self.answered(Command::CatchUp)).await {
             Ok(answer) => answer?.map(|_| true),
@@ -310,7 +323,8 @@ where
         }
     }
 
-    /// Waits until nothing is under way, and letters and snapshots are handed in; whether it was in time.
+    /// Waits until no operation is pending and all mail and snapshots are delivered. Returns `false` on a timeout.
+    /// Cancel-safe.
     pub async fn settle(&self, within: Duration) -> Result<bool, Error> {
         match clock::within(within, self.answered(Command::Settle)).await {
             Ok(answer) => answer?.map(|()| true),
@@ -318,97 +332,102 @@ where
         }
     }
 
-    /// Stops the device. When this returns another process may open it.
+    /// Stops the device. When this function returns, another process may open the device.
     pub async fn close(self) {
         let (reply, stopped) = oneshot::channel();
-        if self.ask(Command::Stop(reply)).await.is_ok() {
+        if self.request(Command::Stop(reply)).await.is_ok() {
             drop(stopped.await);
         }
     }
 
-    /// The key the device goes by.
+    /// Returns the device's key.
     pub fn key(&self) -> PublicKey {
         self.views.key.borrow().public()
     }
 
-    /// An invitation for whoever is to be a member: the letter of the operation that adds it.
+    /// Creates an invitation for a new member: the mail of the operation that adds it.
     ///
-    /// Of a state that is too large for a letter the acceptors must have a snapshot: have it compacted at least once.
-    pub async fn invitation(&self, to: PublicKey) -> Result<Letter, Error> {
-        // A state and the key that belongs to it: while the device goes over to another one, they may not fit.
+    /// If the state is too large for a mail message, the acceptors must have a snapshot of it, so the council must have
+    /// been compacted before.
+    pub async fn invitation(&self, to: PublicKey) -> Result<Mail, Error> {
+        // During a rotation the state and the key may not belong together.
         for _ in 0..LOOKS {
             let signing = self.views.key.borrow().clone();
             let state = self.state().await?;
             if state.machine().may_propose(&signing.public()) {
-                let letter = Invitation::letter(&state, to, &signing);
-                return letter.map_err(|error| Error::Disk(error.to_string()));
+                let mail = Invitation::mail(&state, to, &signing);
+                return mail.map_err(|error| Error::Disk(error.to_string()));
             }
         }
-        Err(Invalid::because("you are not a member of this council").into())
+        Err(InvalidOperation::because("you are not a member of this council").into())
     }
 
     async fn answered<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command<M>) -> Result<T, Error> {
         let (reply, answer) = oneshot::channel();
-        self.ask(command(reply)).await?;
+        self.request(command(reply)).await?;
         answer.await.map_err(|_| stopped())
     }
 
-    async fn ask(&self, command: Command<M>) -> Result<(), Error> {
+    async fn request(&self, command: Command<M>) -> Result<(), Error> {
         self.commands.send(command).await.map_err(|_| stopped())
     }
 }
 
 impl Council<Members> {
-    /// Makes somebody a member, and sends it an invitation.
+    /// Adds a member and posts an invitation for it.
     pub async fn add(
         &self,
         key: PublicKey,
         name: impl Into<String>,
         deadline: Duration,
     ) -> Result<Outcome, Error> {
-        let letter = self.invite(key, deadline).await?;
-        self.submit(Change::Add { key, name: name.into() }, Some(letter), deadline).await
+        let mail = self.invite(key, deadline).await?;
+        self.submit(CouncilChange::Add { key, name: name.into() }, Some(mail), deadline).await
     }
 
-    /// An invitation for somebody; a council that is too large for it is compacted first.
-    pub async fn invite(&self, key: PublicKey, deadline: Duration) -> Result<Letter, Error> {
+    /// Creates an invitation. If the state is too large for a mail message, compacts the council first.
+    pub async fn invite(&self, key: PublicKey, deadline: Duration) -> Result<Mail, Error> {
         if Invitation::needs_snapshot(&*self.state().await?) {
             self.compact(deadline).await?;
         }
         self.invitation(key).await
     }
 
-    /// Goes over to a new key.
+    /// Replaces the device's key by a new one.
     pub async fn rotate(&self, deadline: Duration) -> Result<(PublicKey, Outcome), Error> {
-        self.rotate_by(|to| Change::Rotate { to }, deadline).await
+        self.rotate_by(|to| CouncilChange::Rotate { to }, deadline).await
     }
 
-    /// Asks an acceptor who it is, as this device: it need not decide here yet.
-    pub async fn meet(&self, address: &AcceptorAddress, within: Duration) -> Result<Acceptor, Error> {
+    /// Asks an acceptor for its incarnation. The acceptor need not belong to this council.
+    pub async fn identify_acceptor(
+        &self,
+        address: &PeerAddress,
+        within: Duration,
+    ) -> Result<AcceptorInfo, Error> {
         let (key, options) = (self.views.key.borrow().clone(), LinkOptions::default());
-        let late = |_| holdoff_net::Error::Deadline { waited: within, sent: false };
-        clock::within(within, meet(&key, address, &options)).await.map_err(late)?
+        let late = |_| holdoff_net::Error::Deadline { waited: within, is_sent: false };
+        clock::within(within, identify_acceptor(&key, address, &options)).await.map_err(late)?
     }
 
-    /// Meets an acceptor, and has it decide from the next slot on.
+    /// Adds an acceptor, which takes part in decisions from the next slot on.
     pub async fn add_acceptor(
         &self,
-        address: &AcceptorAddress,
+        address: &PeerAddress,
         deadline: Duration,
-    ) -> Result<(Acceptor, Outcome), Error> {
-        let acceptor = self.meet(address, deadline).await?;
-        let outcome = self.submit(Change::AddAcceptor(acceptor.clone()), None, deadline).await?;
+    ) -> Result<(AcceptorInfo, Outcome), Error> {
+        let acceptor = self.identify_acceptor(address, deadline).await?;
+        let outcome = self.submit(CouncilChange::AddAcceptor(acceptor.clone()), None, deadline).await?;
         Ok((acceptor, outcome))
     }
 
-    /// Lets a snapshot stand for everything so far.
+    /// Replaces all slots so far by a snapshot.
     pub async fn compact(&self, deadline: Duration) -> Result<Outcome, Error> {
         let since = self.state().await?.applied();
-        self.submit(Change::Compact { since }, None, deadline).await
+        self.submit(CouncilChange::Compact { since }, None, deadline).await
     }
 }
 
-/// A new operation's id.
+/// Draws the id of a new operation.
 pub fn new_id() -> Result<OperationId, Error> {
     let mut id = [0; 16];
     getrandom::fill(&mut id).map_err(|error| Error::Disk(error.to_string()))?;
@@ -416,7 +435,7 @@ pub fn new_id() -> Result<OperationId, Error> {
 }
 
 fn stopped() -> Error {
-    Error::Stopped("it was told to, or its disk has failed (the log says which)".to_owned())
+    Error::Stopped("it was closed, or its disk has failed; see the log".to_owned())
 }
 
 #[cfg(test)]

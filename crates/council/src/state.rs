@@ -5,12 +5,14 @@ use std::collections::{BTreeMap, VecDeque};
 use holdoff_paxos::{Configuration, Slot};
 use serde::{Deserialize, Serialize};
 
-use crate::machine::{Around, Effect, Invalid, Machine};
-use crate::{CouncilId, Digest, Operation, OperationId, PublicKey, Snapshot, Value, Verifier};
+use crate::machine::{Effect, InvalidOperation, Machine, Position};
+use crate::{
+    CouncilId, CouncilSnapshot, Digest, OperationId, PublicKey, SignedOperation, SlotValue, Verifier,
+};
 
 /// The machine after a slot, with the data needed to continue. At the same slot it is equal on every device.
 #[derive(Clone, Debug)]
-pub struct Decided<M> {
+pub struct CouncilState<M> {
     council: CouncilId,
     machine: M,
     applied: Slot,
@@ -18,7 +20,7 @@ pub struct Decided<M> {
     chain: Digest,
     /// The ended operations in the order of their slots, for as long as they could otherwise be applied again.
     ended: VecDeque<(Slot, OperationId)>,
-    fates: BTreeMap<OperationId, Ended>,
+    ends: BTreeMap<OperationId, OperationEnd>,
     /// An operation with a birth slot before this one may have ended with a forgotten outcome, so it is never
     /// applied.
     remembered: Slot,
@@ -29,7 +31,7 @@ pub(crate) const REMEMBERED: usize = 8192;
 
 /// The final outcome of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Ended {
+pub enum OperationEnd {
     /// The operation was applied in this slot.
     Applied(Slot),
     /// The operation was withdrawn in this slot and will never be applied.
@@ -44,30 +46,30 @@ pub struct Applied {
     /// The author of the value.
     pub author: PublicKey,
     /// The operations with their results. A skipped value has none.
-    pub operations: Vec<(Operation, Result<(), Invalid>)>,
+    pub operations: Vec<(SignedOperation, Result<(), InvalidOperation>)>,
     /// The reason for which the whole value was skipped, if it was.
-    pub skipped: Option<Invalid>,
+    pub skipped: Option<InvalidOperation>,
     /// Whether the device must take a snapshot now.
     pub compacts: bool,
 }
 
 /// The content of a snapshot.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct SnapshotContent {
     council: CouncilId,
     compacted: Slot,
     chain: Digest,
-    ended: Vec<(OperationId, Ended)>,
+    ended: Vec<(OperationId, OperationEnd)>,
     machine: Vec<u8>,
 }
 
-impl<M: Machine> Decided<M> {
+impl<M: Machine> CouncilState<M> {
     /// Creates the state before the first slot.
     pub fn new(council: CouncilId, machine: M) -> Self {
         let chain = Digest::of(&[b"holdoff council", &council.0, &machine.snapshot()]);
         let [applied, compacted] = [Slot(0); 2];
-        let (ended, fates, remembered) = (VecDeque::new(), BTreeMap::new(), Slot(0));
-        Self { council, machine, applied, compacted, chain, ended, fates, remembered }
+        let (ended, ends, remembered) = (VecDeque::new(), BTreeMap::new(), Slot(0));
+        Self { council, machine, applied, compacted, chain, ended, ends, remembered }
     }
 
     /// Returns the machine.
@@ -96,19 +98,20 @@ impl<M: Machine> Decided<M> {
     }
 
     /// Returns the hash of the history after this value is decided in the next slot.
-    pub fn chain_after(&self, value: &Value) -> Digest {
+    pub fn chain_after(&self, value: &SlotValue) -> Digest {
         Digest::of(&[b"holdoff chain", &self.chain.0, &value.digest().0])
     }
 
     /// Returns the outcome of an operation, if it has ended and is remembered.
-    pub fn fate(&self, id: &OperationId) -> Option<Ended> {
-        self.fates.get(id).copied()
+    pub fn operation_end(&self, id: &OperationId) -> Option<OperationEnd> {
+        self.ends.get(id).copied()
     }
 
     /// Returns whether an operation with this birth slot can still be applied, and its outcome would be remembered
     /// if it had ended.
-    pub fn remembers(&self, born: Slot) -> bool {
-        born >= self.remembered && self.applied.0 < born.0.saturating_add(Operation::LIFETIME)
+    pub fn remembers(&self, birth_slot: Slot) -> bool {
+        birth_slot >= self.remembered
+            && self.applied.0 < birth_slot.0.saturating_add(SignedOperation::LIFETIME)
     }
 
     /// Returns the configuration that decides the next slot.
@@ -117,36 +120,36 @@ impl<M: Machine> Decided<M> {
     }
 
     /// Returns the position of an operation in the next slot.
-    pub fn around(&self) -> Around {
-        Around { slot: self.applied.next(), born: self.applied, compacted: self.compacted }
+    pub fn position(&self) -> Position {
+        Position { slot: self.applied.next(), birth_slot: self.applied, compacted: self.compacted }
     }
 
     /// Checks whether an operation can be applied in the next slot, by applying it to this machine.
     pub fn check(
         &self,
         machine: &mut M,
-        operation: &Operation,
+        operation: &SignedOperation,
         verifier: &dyn Verifier,
-    ) -> Result<Effect, Invalid> {
-        let around = Around { born: operation.born, ..self.around() };
-        if let Some(ended) = self.fates.get(&operation.id) {
-            return Err(Invalid(match ended {
-                Ended::Applied(slot) => format!("it was carried out in slot {slot} already"),
-                Ended::Withdrawn(slot) => format!("it was taken back in slot {slot}"),
+    ) -> Result<Effect, InvalidOperation> {
+        let position = Position { birth_slot: operation.birth_slot, ..self.position() };
+        if let Some(ended) = self.ends.get(&operation.id) {
+            return Err(InvalidOperation(match ended {
+                OperationEnd::Applied(slot) => format!("it was already applied in slot {slot}"),
+                OperationEnd::Withdrawn(slot) => format!("it was withdrawn in slot {slot}"),
             }));
         }
-        if !operation.may_happen_in(around.slot) || !self.remembers(operation.born) {
-            return Err(Invalid::because("it is too old"));
+        if !operation.may_happen_in(position.slot) || !self.remembers(operation.birth_slot) {
+            return Err(InvalidOperation::because("it has expired"));
         }
         if !operation.is_signed(self.council, verifier) {
-            return Err(Invalid::because("its author has not signed it"));
+            return Err(InvalidOperation::because("its author has not signed it"));
         }
-        machine.apply(&operation.author, &operation.body, &around)
+        machine.apply(&operation.author, &operation.body, &position)
     }
 
     /// Applies the decided value of the next slot. Every device skips invalid values and operations in the same
     /// way.
-    pub fn apply(&mut self, value: &Value, verifier: &dyn Verifier) -> Applied {
+    pub fn apply(&mut self, value: &SlotValue, verifier: &dyn Verifier) -> Applied {
         let slot = self.applied.next();
         let mut applied =
             Applied { slot, author: value.author, operations: Vec::new(), skipped: None, compacts: false };
@@ -157,15 +160,15 @@ impl<M: Machine> Decided<M> {
                 for operation in batch.operations {
                     let result = self.check(&mut machine, &operation, verifier);
                     if result.is_ok() {
-                        self.end(operation.id, Ended::Applied(slot));
+                        self.end(operation.id, OperationEnd::Applied(slot));
                     }
                     applied.compacts |= result == Ok(Effect::Compact);
                     applied.operations.push((operation, result.map(drop)));
                 }
                 self.machine = machine;
                 for id in batch.withdrawn {
-                    if !self.fates.contains_key(&id) {
-                        self.end(id, Ended::Withdrawn(slot));
+                    if !self.ends.contains_key(&id) {
+                        self.end(id, OperationEnd::Withdrawn(slot));
                     }
                 }
             }
@@ -179,24 +182,29 @@ impl<M: Machine> Decided<M> {
         applied
     }
 
-    fn read(&self, value: &Value, slot: Slot, verifier: &dyn Verifier) -> Result<crate::Batch, Invalid> {
+    fn read(
+        &self,
+        value: &SlotValue,
+        slot: Slot,
+        verifier: &dyn Verifier,
+    ) -> Result<crate::Batch, InvalidOperation> {
         if !value.is_signed(self.council, slot, verifier) {
-            return Err(Invalid::because("its author has not signed it"));
+            return Err(InvalidOperation::because("its author has not signed it"));
         }
         if !self.machine.may_propose(&value.author) {
-            return Err(Invalid::because("its author is not a member"));
+            return Err(InvalidOperation::because("its author is not a member"));
         }
-        let batch = value.batch().ok_or_else(|| Invalid::because("it cannot be read"))?;
+        let batch = value.batch().ok_or_else(|| InvalidOperation::because("it cannot be decoded"))?;
         if batch.previous != self.chain {
-            return Err(Invalid::because("it belongs to another history"));
+            return Err(InvalidOperation::because("it extends another history"));
         }
         Ok(batch)
     }
 
-    fn end(&mut self, id: OperationId, ended: Ended) {
-        let (Ended::Applied(slot) | Ended::Withdrawn(slot)) = ended;
+    fn end(&mut self, id: OperationId, ended: OperationEnd) {
+        let (OperationEnd::Applied(slot) | OperationEnd::Withdrawn(slot)) = ended;
         self.ended.push_back((slot, id));
-        self.fates.insert(id, ended);
+        self.ends.insert(id, ended);
     }
 
     /// Removes the outcomes that are too old or exceed the limit. Their operations cannot be applied again: an
@@ -204,45 +212,45 @@ impl<M: Machine> Decided<M> {
     /// are rejected. The rule depends only on the remembered outcomes, so every device rejects the same operations,
     /// even after it has installed a snapshot.
     fn forget(&mut self) {
-        let is_old = |slot: Slot| slot.0 + Operation::LIFETIME < self.applied.0;
+        let is_old = |slot: Slot| slot.0 + SignedOperation::LIFETIME < self.applied.0;
         while let Some((slot, id)) = self.ended.front().copied()
             && (is_old(slot) || self.ended.len() > REMEMBERED)
         {
             self.ended.pop_front();
-            self.fates.remove(&id);
+            self.ends.remove(&id);
         }
         let oldest = self.ended.front().filter(|_| self.ended.len() == REMEMBERED);
         self.remembered = oldest.map_or(Slot(0), |(slot, _)| *slot);
     }
 
     /// Returns a snapshot of the state after the last slot. It has the same bytes on every device.
-    pub fn snapshot(&self) -> Snapshot {
-        let fate = |(_, id): &(Slot, OperationId)| Some((*id, *self.fates.get(id)?));
-        let kept = Kept {
+    pub fn snapshot(&self) -> CouncilSnapshot {
+        let end = |(_, id): &(Slot, OperationId)| Some((*id, *self.ends.get(id)?));
+        let content = SnapshotContent {
             council: self.council,
             compacted: self.compacted,
             chain: self.chain,
-            ended: self.ended.iter().filter_map(fate).collect(),
+            ended: self.ended.iter().filter_map(end).collect(),
             machine: self.machine.snapshot(),
         };
-        let bytes = postcard::to_allocvec(&kept).unwrap_or_default();
-        Snapshot { slot: self.applied, bytes: bytes.into() }
+        let bytes = postcard::to_allocvec(&content).unwrap_or_default();
+        CouncilSnapshot { slot: self.applied, bytes: bytes.into() }
     }
 
     /// Restores the state from a snapshot, if the snapshot belongs to this council.
-    pub fn restore(council: CouncilId, snapshot: &Snapshot) -> Option<Self> {
-        let kept: Kept = postcard::from_bytes(&snapshot.bytes).ok()?;
-        let slot_of = |(id, ended): &(OperationId, Ended)| match ended {
-            Ended::Applied(slot) | Ended::Withdrawn(slot) => (*slot, *id),
+    pub fn restore(council: CouncilId, snapshot: &CouncilSnapshot) -> Option<Self> {
+        let content: SnapshotContent = postcard::from_bytes(&snapshot.bytes).ok()?;
+        let slot_of = |(id, ended): &(OperationId, OperationEnd)| match ended {
+            OperationEnd::Applied(slot) | OperationEnd::Withdrawn(slot) => (*slot, *id),
         };
         let mut restored = Self {
-            council: kept.council,
-            machine: M::restore(&kept.machine)?,
+            council: content.council,
+            machine: M::restore(&content.machine)?,
             applied: snapshot.slot,
-            compacted: kept.compacted,
-            chain: kept.chain,
-            ended: kept.ended.iter().map(slot_of).collect(),
-            fates: kept.ended.into_iter().collect(),
+            compacted: content.compacted,
+            chain: content.chain,
+            ended: content.ended.iter().map(slot_of).collect(),
+            ends: content.ended.into_iter().collect(),
             remembered: Slot(0),
         };
         restored.forget();
@@ -251,4 +259,133 @@ impl<M: Machine> Decided<M> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::machine::{AcceptorInfo, CouncilChange, Members};
+    use crate::simulation::Pen;
+    use crate::{Batch, Signer};
+
+    const COUNCIL: CouncilId = CouncilId([7; 16]);
+    const ME: Pen = Pen(PublicKey::from_bytes([101; 32]));
+
+    fn founded() -> CouncilState<Members> {
+        let acceptor =
+            AcceptorInfo { key: PublicKey::from_bytes([201; 32]), incarnation: 1, address: "a:1".into() };
+        CouncilState::new(COUNCIL, Members::create(ME.public(), "me", [acceptor]).unwrap())
+    }
+
+    /// A state with the maximum number of members, the longest names, and the maximum number of acceptors.
+    fn crowded() -> CouncilState<Members> {
+        let acceptor = |number: u8| AcceptorInfo {
+            key: PublicKey::from_bytes([number; 32]),
+            incarnation: u64::MAX,
+            address: "a".repeat(200),
+        };
+        let mut members = Members::create(ME.public(), "m".repeat(200), (1..=15).map(acceptor)).unwrap();
+        for number in 1..1000_u64 {
+            let mut key = [9; 32];
+            key[..8].copy_from_slice(&number.to_be_bytes());
+            members.admit(PublicKey::from_bytes(key), &"n".repeat(200));
+        }
+        CouncilState::new(COUNCIL, members)
+    }
+
+    fn id(number: u64) -> OperationId {
+        OperationId(u128::from(number).to_be_bytes())
+    }
+
+    /// An operation that leaves members and acceptors unchanged, and can be applied any number of times.
+    fn idle(state: &CouncilState<Members>, number: u64) -> SignedOperation {
+        let body = postcard::to_allocvec(&CouncilChange::Compact { since: Slot(0) }).unwrap().into();
+        SignedOperation::sign(COUNCIL, id(number), state.applied(), body, &ME)
+    }
+
+    fn decide(
+        state: &mut CouncilState<Members>,
+        operations: Vec<SignedOperation>,
+        withdrawn: Vec<OperationId>,
+    ) -> Applied {
+        let batch = Batch { previous: state.chain(), operations, withdrawn, nonce: 0 };
+        let value = SlotValue::sign(COUNCIL, state.applied().next(), &batch, &ME).unwrap();
+        state.apply(&value, &ME)
+    }
+
+    /// Decides this many operations in slots of up to 64, with ids from `first` on.
+    fn fill(state: &mut CouncilState<Members>, first: u64, many: u64) {
+        for slot in 0..many.div_ceil(64) {
+            let numbers = first + slot * 64..first + many.min((slot + 1) * 64);
+            let operations = numbers.map(|number| idle(state, number)).collect();
+            let applied = decide(state, operations, Vec::new());
+            assert!(applied.skipped.is_none() && applied.operations.iter().all(|(_, done)| done.is_ok()));
+        }
+    }
+
+    #[test]
+    fn a_snapshot_stays_within_its_limit() {
+        let mut state = crowded();
+        fill(&mut state, 0, 30_000);
+        let taken_back = (50_000..58_000).map(id).collect();
+        decide(&mut state, Vec::new(), taken_back);
+        let bytes = state.snapshot().bytes.len();
+        assert!(bytes <= CouncilSnapshot::MAX_BYTES, "{bytes}");
+        assert!(state.machine().snapshot().len() <= CouncilSnapshot::MACHINE_BYTES);
+        // The snapshot must also fit with the highest slot numbers.
+        let ended = vec![(id(1), OperationEnd::Withdrawn(Slot(u64::MAX))); REMEMBERED];
+        let largest = SnapshotContent {
+            council: COUNCIL,
+            compacted: Slot(u64::MAX),
+            chain: state.chain(),
+            ended,
+            machine: vec![0; CouncilSnapshot::MACHINE_BYTES],
+        };
+        assert!(postcard::to_allocvec(&largest).unwrap().len() <= CouncilSnapshot::MAX_BYTES);
+    }
+
+    #[test]
+    fn a_forgotten_operation_is_never_applied_again() {
+        let mut state = founded();
+        let early = idle(&state, 1);
+        assert!(decide(&mut state, vec![early.clone()], Vec::new()).operations[0].1.is_ok());
+        assert_eq!(state.operation_end(&early.id), Some(OperationEnd::Applied(Slot(1))));
+        fill(&mut state, 100, REMEMBERED as u64);
+        assert_eq!(state.operation_end(&early.id), None, "forgotten");
+        assert!(early.may_happen_in(state.applied().next()), "it is not too old for its slots");
+        assert!(!state.remembers(early.birth_slot));
+        let again = decide(&mut state, vec![early], Vec::new());
+        assert!(again.operations[0].1.is_err(), "nothing happens twice");
+        // Operations that are born now are still applied.
+        let new = idle(&state, 2);
+        assert!(decide(&mut state, vec![new], Vec::new()).operations[0].1.is_ok());
+    }
+
+    #[test]
+    fn a_device_restored_from_a_snapshot_rejects_the_same_operations() {
+        let mut state = founded();
+        fill(&mut state, 0, 5_000);
+        let old = idle(&state, 1_000_000);
+        fill(&mut state, 5_000, REMEMBERED as u64 - 10);
+        let mut restored: CouncilState<Members> = CouncilState::restore(COUNCIL, &state.snapshot()).unwrap();
+        for state in [&mut state, &mut restored] {
+            fill(state, 90_000, 64);
+            assert!(!state.remembers(old.birth_slot));
+            assert!(decide(state, vec![old.clone()], Vec::new()).operations[0].1.is_err());
+        }
+        assert_eq!(state.snapshot(), restored.snapshot());
+    }
+
+    #[test]
+    fn a_snapshot_with_too_many_outcomes_is_truncated_on_restore() {
+        let mut state = founded();
+        fill(&mut state, 0, 64);
+        let snapshot = state.snapshot();
+        let mut content: SnapshotContent = postcard::from_bytes(&snapshot.bytes).unwrap();
+        content.ended = (0..3 * REMEMBERED as u64)
+            .map(|number| (id(number), OperationEnd::Applied(Slot(1 + number / 30_000))))
+            .collect();
+        let bytes = postcard::to_allocvec(&content).unwrap().into();
+        let restored: CouncilState<Members> =
+            CouncilState::restore(COUNCIL, &CouncilSnapshot { bytes, ..snapshot }).unwrap();
+        assert_eq!((restored.ended.len(), restored.ends.len()), (REMEMBERED, REMEMBERED));
+        assert!(restored.snapshot().bytes.len() < CouncilSnapshot::MAX_BYTES);
+    }
+}

@@ -1,18 +1,17 @@
-//! The values that slots decide.
+//! The signed operations of members, and the signed values that slots decide.
 
 use bytes::Bytes;
 use holdoff_paxos::Slot;
 use serde::{Deserialize, Serialize};
 
-use crate::key::CONTEXT;
-use crate::{CouncilId, Digest, Operation, OperationId, PublicKey, Signature, Signer, Verifier};
+use crate::{CouncilId, Digest, OperationId, PublicKey, Signature, Signer, Verifier};
 
 /// The proposal for a slot: operations, signed by the author of the value.
 ///
 /// Acceptors store it without decoding it. A device recognizes its own value by the [`Digest`] and never by the
 /// ballot, because any member may have had to propose the value again under another ballot.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub struct Value {
+pub struct SlotValue {
     /// An encoded [`Batch`].
     bytes: Bytes,
     /// The member that created the value.
@@ -26,14 +25,14 @@ pub struct Batch {
     /// The hash of all earlier decisions. A value fits a single history only.
     pub previous: Digest,
     /// The operations, in order.
-    pub operations: Vec<Operation>,
+    pub operations: Vec<SignedOperation>,
     /// Operations that their author withdraws. They will never be applied.
     pub withdrawn: Vec<OperationId>,
     /// A random number that distinguishes two values with the same operations.
     pub nonce: u64,
 }
 
-impl Value {
+impl SlotValue {
     /// The maximum size of a value.
     pub const MAX_BYTES: usize = 256 * 1024;
 
@@ -80,3 +79,66 @@ impl Value {
 fn signed_part(council: CouncilId, slot: Slot, author: &PublicKey, bytes: &[u8]) -> Vec<u8> {
     [b"holdoff value", &council.0[..], &slot.0.to_le_bytes(), author.as_bytes(), bytes].concat()
 }
+
+/// An operation on the wire: the body for the machine, signed by its author.
+///
+/// Any member may have it decided, in any slot up to [`SignedOperation::LIFETIME`] slots after its birth slot. Later it
+/// is never applied, so devices need not remember its id for ever.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct SignedOperation {
+    /// The id of the operation.
+    pub id: OperationId,
+    /// The birth slot: the last slot that the author had applied when it submitted the operation.
+    pub birth_slot: Slot,
+    /// The member that requested the operation.
+    pub author: PublicKey,
+    /// The body, which the machine decodes.
+    pub body: Bytes,
+    signature: Signature,
+}
+
+impl SignedOperation {
+    /// The number of slots after its birth slot in which an operation can still be decided.
+    pub const LIFETIME: u64 = 10_000;
+    /// The maximum size of a body.
+    pub const MAX_BODY: usize = 64 * 1024;
+
+    /// Creates a signed operation.
+    pub fn sign(
+        council: CouncilId,
+        id: OperationId,
+        birth_slot: Slot,
+        body: Bytes,
+        signer: &dyn Signer,
+    ) -> Self {
+        let author = signer.public();
+        let signature = signer.sign(CONTEXT, &signed_operation(council, id, birth_slot, &author, &body));
+        Self { id, birth_slot, author, body, signature }
+    }
+
+    /// Returns whether the author has signed the operation for this council.
+    pub fn is_signed(&self, council: CouncilId, verifier: &dyn Verifier) -> bool {
+        let message = signed_operation(council, self.id, self.birth_slot, &self.author, &self.body);
+        self.body.len() <= Self::MAX_BODY
+            && verifier.is_signed(&self.author, CONTEXT, &message, &self.signature)
+    }
+
+    /// Returns whether the operation may be applied in this slot.
+    pub fn may_happen_in(&self, slot: Slot) -> bool {
+        self.birth_slot < slot && slot.0 - self.birth_slot.0 <= Self::LIFETIME
+    }
+}
+
+fn signed_operation(
+    council: CouncilId,
+    id: OperationId,
+    birth_slot: Slot,
+    author: &PublicKey,
+    body: &[u8],
+) -> Vec<u8> {
+    [b"holdoff operation", &council.0[..], &id.0, &birth_slot.0.to_le_bytes(), author.as_bytes(), body]
+        .concat()
+}
+
+/// The context of all signatures of councils. A signature that was made for another purpose is not valid here.
+pub(crate) const CONTEXT: &[u8] = b"holdoff council";

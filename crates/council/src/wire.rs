@@ -1,36 +1,39 @@
-//! The requests of devices and the answers of acceptors.
+//! The requests of devices and the replies of acceptors, and their envelopes on a link.
+//!
+//! The link authenticates the key of the peer. Every message carries the incarnation of the sender's store, in both
+//! directions. A link reconnects after it was lost, and the peer that answers then may have another store.
 
 use bytes::Bytes;
 use holdoff_paxos::slot::{AcceptReply, PromiseReply, Vote};
 use holdoff_paxos::{Ballot, Slot};
 use serde::{Deserialize, Serialize};
 
-use crate::{CouncilId, Digest, Operation, OperationId, PublicKey, Value, Verifier};
+use crate::{CouncilId, Digest, OperationId, PublicKey, SignedOperation, SlotValue, Verifier};
 
 /// A request of a device to an acceptor, for one council.
 ///
 /// A device may repeat any request: the answer is the same, or a newer one.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
-pub enum Ask {
-    /// Requests a promise of this ballot in this slot, and announces operations to other devices. Answer:
-    /// [`Tell::Promise`].
+pub enum AcceptorRequest {
+    /// Requests a promise of this ballot in this slot, and announces operations to other devices. Reply:
+    /// [`AcceptorReply::Promise`].
     Prepare {
         /// The slot.
         slot: Slot,
         /// The ballot, which must belong to the sender.
         ballot: Ballot,
         /// Operations that any member may have decided.
-        announce: Vec<Operation>,
+        announce: Vec<SignedOperation>,
     },
-    /// Requests a vote for this value, and optionally a promise for the next slot. Answer: [`Tell::Accepted`].
+    /// Requests a vote for this value, and optionally a promise for the next slot. Reply: [`AcceptorReply::Accepted`].
     Accept {
         /// The slot.
         slot: Slot,
         /// The ballot, which must belong to the sender.
         ballot: Ballot,
         /// The value.
-        value: Value,
+        value: SlotValue,
         /// The ballot to promise in the next slot, which saves a lone writer one of two round trips.
         next: Option<Ballot>,
     },
@@ -39,24 +42,24 @@ pub enum Ask {
         /// The slot.
         slot: Slot,
         /// The ballot under which the value was chosen, and the value.
-        vote: Vote<Value>,
+        vote: Vote<SlotValue>,
     },
     /// Requests the votes after this slot, the last slot of the snapshot, and a push for each vote from now on.
-    /// Answer: [`Tell::History`], unless these votes are only in the snapshot, and [`Tell::Compacted`]. Only
+    /// Reply: [`AcceptorReply::History`], unless these votes are only in the snapshot, and [`AcceptorReply::Compacted`]. Only
     /// devices send this request, so the acceptor deletes the mail of the sender.
     Fetch {
         /// The last slot that the sender already knows.
         after: Slot,
     },
-    /// Requests the acceptor's snapshot. Answer: [`Tell::Snapshot`].
+    /// Requests the acceptor's snapshot. Reply: [`AcceptorReply::Snapshot`].
     Snapshot,
-    /// Asks the acceptor to store this snapshot instead of the slots up to it. Answer: [`Tell::Compacted`].
+    /// Asks the acceptor to store this snapshot instead of the slots up to it. Reply: [`AcceptorReply::Compacted`].
     Compact {
         /// The snapshot.
-        snapshot: Snapshot,
+        snapshot: CouncilSnapshot,
     },
-    /// Asks the acceptor to store a mail message for an addressee that may not be a member yet. Answer:
-    /// [`Tell::Posted`].
+    /// Asks the acceptor to store a mail message for an addressee that may not be a member yet. Reply:
+    /// [`AcceptorReply::Posted`].
     Post {
         /// The operation of the message.
         id: OperationId,
@@ -65,11 +68,11 @@ pub enum Ask {
         /// The content.
         message: Bytes,
     },
-    /// Requests the mail of the sender. Answer: [`Tell::Mail`].
+    /// Requests the mail of the sender. Reply: [`AcceptorReply::Mail`].
     Collect,
 }
 
-impl Ask {
+impl AcceptorRequest {
     /// Returns the name of the request in metrics.
     pub const fn name(&self) -> &'static str {
         match self {
@@ -104,41 +107,41 @@ impl Ask {
 /// A message of an acceptor to a device.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
-pub enum Tell {
-    /// The answer to [`Ask::Prepare`].
+pub enum AcceptorReply {
+    /// The answer to [`AcceptorRequest::Prepare`].
     Promise {
         /// The slot.
         slot: Slot,
         /// The promise or the refusal.
-        reply: PromiseReply<Value>,
+        reply: PromiseReply<SlotValue>,
         /// Announced operations of other devices.
-        announced: Vec<Operation>,
+        announced: Vec<SignedOperation>,
         /// The highest slot in which this acceptor has accepted a value.
         latest: Slot,
     },
-    /// The answer to [`Ask::Accept`].
+    /// The answer to [`AcceptorRequest::Accept`].
     Accepted {
         /// The slot.
         slot: Slot,
         /// The vote or the refusal.
         reply: AcceptReply,
         /// The promise or the refusal for the next slot, if that was requested.
-        next: Option<PromiseReply<Value>>,
+        next: Option<PromiseReply<SlotValue>>,
         /// Announced operations of other devices.
-        announced: Vec<Operation>,
+        announced: Vec<SignedOperation>,
     },
     /// The acceptor has accepted a value, on the request of any device. It pushes this message to all watchers.
     Voted {
         /// The slot.
         slot: Slot,
         /// The ballot and the value.
-        vote: Vote<Value>,
+        vote: Vote<SlotValue>,
     },
-    /// The answer to [`Ask::Fetch`]: a part of the acceptor's votes, in the order of the slots. The device fetches
+    /// The answer to [`AcceptorRequest::Fetch`]: a part of the acceptor's votes, in the order of the slots. The device fetches
     /// the rest after the last one.
     History {
         /// The votes.
-        votes: Vec<(Slot, Vote<Value>)>,
+        votes: Vec<(Slot, Vote<SlotValue>)>,
         /// The highest slot in which this acceptor has accepted a value.
         latest: Slot,
     },
@@ -150,14 +153,14 @@ pub enum Tell {
         /// The hash of the snapshot.
         digest: Digest,
     },
-    /// The answer to [`Ask::Snapshot`].
-    Snapshot(Snapshot),
-    /// The answer to [`Ask::Post`]: the acceptor has stored the message.
+    /// The answer to [`AcceptorRequest::Snapshot`].
+    Snapshot(CouncilSnapshot),
+    /// The answer to [`AcceptorRequest::Post`]: the acceptor has stored the message.
     Posted {
         /// The operation of the message.
         id: OperationId,
     },
-    /// The answer to [`Ask::Collect`]. The acceptor keeps the mail until the addressee connects as a device. An
+    /// The answer to [`AcceptorRequest::Collect`]. The acceptor keeps the mail until the addressee connects as a device. An
     /// addressee that is killed earlier can collect it again.
     Mail(Vec<(OperationId, Bytes)>),
     /// The acceptor has refused the request, and nothing has changed.
@@ -165,20 +168,20 @@ pub enum Tell {
         /// The slot, if the request had one.
         slot: Option<Slot>,
         /// The reason.
-        why: Refusal,
+        why: RequestRefusal,
     },
 }
 
 /// The state after a slot. It replaces all slots up to it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Snapshot {
+pub struct CouncilSnapshot {
     /// The last slot that the snapshot covers.
     pub slot: Slot,
     /// The encoded state.
     pub bytes: Bytes,
 }
 
-impl Snapshot {
+impl CouncilSnapshot {
     /// The maximum size of a snapshot.
     pub const MAX_BYTES: usize = 512 * 1024;
     /// The maximum size of the machine's part. The rest is for the remembered outcomes of operations, whose number
@@ -194,28 +197,27 @@ impl Snapshot {
 /// The reason for which an acceptor refuses a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum RequestRefusal {
     /// The ballot belongs to another node or to another slot.
-    #[error("the ballot is not one of yours for this slot")]
+    #[error("the ballot does not belong to the sender and this slot")]
     ForeignBallot,
     /// The value is not signed by its author.
     #[error("the value is not signed by its author for this slot")]
     Unsigned,
     /// The value, the mail message or the snapshot is too large.
-    #[error("it is larger than acceptors keep")]
+    #[error("the value, mail message or snapshot exceeds the size limit")]
     TooLarge,
     /// The council has reached its quota at this acceptor.
-    #[error("the council has as much here as it may: compact it")]
+    #[error("the council has reached its quota at this acceptor: compact it")]
     Full,
     /// This acceptor has reached its limit of councils.
-    #[error("this acceptor has as many councils as it may: ask its operator, or another one")]
+    #[error(
+        "this acceptor has reached its limit of councils: use another acceptor, or let its operator raise `max_councils`"
+    )]
     TooManyCouncils,
-    /// The sender may not take part at this acceptor.
-    #[error("your key is not on this acceptor's list: ask its operator")]
-    Stranger,
 }
 
-impl Refusal {
+impl RequestRefusal {
     /// Returns the name of the reason in metrics.
     pub const fn name(self) -> &'static str {
         match self {
@@ -224,7 +226,48 @@ impl Refusal {
             Self::TooLarge => "too_large",
             Self::Full => "full",
             Self::TooManyCouncils => "too_many_councils",
-            Self::Stranger => "stranger",
         }
     }
+}
+
+/// The role that devices have on links to acceptors.
+pub const ROLE: &str = "council device 1";
+
+/// A message of a device.
+#[expect(clippy::large_enum_variant, reason = "all requests of a connection but one are for a council")]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum LinkRequest {
+    /// Asks for the incarnation of the acceptor. The [`LinkReply`] contains nothing else.
+    Identify,
+    /// A request for a council.
+    Council {
+        /// The incarnation of the device's store. The device's id in ballots is derived from it and the key.
+        incarnation: u64,
+        /// The council.
+        council: CouncilId,
+        /// The request.
+        request: AcceptorRequest,
+    },
+}
+
+/// A response of an acceptor.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LinkReply {
+    /// The incarnation of the acceptor's store. The acceptor's id in configurations is derived from it and the key.
+    pub incarnation: u64,
+    /// The answers: one, except for [`AcceptorRequest::Decided`], which has none, and [`AcceptorRequest::Fetch`], which has two if there is
+    /// a history to report.
+    pub replies: Vec<AcceptorReply>,
+}
+
+/// A message that an acceptor pushes to a watcher.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LinkPush {
+    /// The incarnation of the acceptor's store.
+    pub incarnation: u64,
+    /// The council.
+    pub council: CouncilId,
+    /// The message.
+    pub reply: AcceptorReply,
 }

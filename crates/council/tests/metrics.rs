@@ -6,11 +6,12 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use bytes::Bytes;
-use holdoff_council::acceptor::{AcceptorService, Limits, ROLE, Reply, Request, Settings};
+use holdoff_council::acceptor::{AcceptorLimits, AcceptorService, LinkReply, LinkRequest, ROLE, Settings};
 use holdoff_council::{
-    Ask, Batch, CouncilId, Digest, OperationId, Quota, Refusal, Slot, Tell, Value, node_id,
+    AcceptorReply, AcceptorRequest, Batch, CouncilId, Digest, NodeId, OperationId, Quota, RequestRefusal,
+    Slot, SlotValue,
 };
-use holdoff_net::{Key, Link, LinkOptions, Remote};
+use holdoff_net::{Link, LinkOptions, PeerAddress, SecretKey};
 use holdoff_paxos::Ballot;
 use metrics_exporter_prometheus::PrometheusBuilder;
 
@@ -18,72 +19,80 @@ const COUNCIL: CouncilId = CouncilId([5; 16]);
 const LIFE: u64 = 11;
 
 struct Device {
-    key: Key,
+    key: SecretKey,
     link: Link,
 }
 
 impl Device {
     fn new(acceptor: &AcceptorService) -> Self {
-        let key = Key::from_secret(&[1; 32]);
-        let remote = Remote { key: acceptor.key(), address: acceptor.address().to_string() };
+        let key = SecretKey::from_secret(&[1; 32]);
+        let remote = PeerAddress { key: acceptor.key(), address: acceptor.address().to_string() };
         let options = LinkOptions { role: ROLE.to_owned(), ..LinkOptions::default() };
         let (link, _) = Link::new(&key, remote, options).unwrap();
         Self { key, link }
     }
 
-    fn prepare(&self, slot: u64, life: u64) -> Ask {
-        let ballot = Ballot::new(Slot(slot), 1, node_id(&self.key.public(), life));
-        Ask::Prepare { slot: Slot(slot), ballot, announce: Vec::new() }
+    fn prepare(&self, slot: u64, incarnation: u64) -> AcceptorRequest {
+        let ballot = Ballot::new(Slot(slot), 1, NodeId::derive(self.key.public().as_bytes(), incarnation));
+        AcceptorRequest::Prepare { slot: Slot(slot), ballot, announce: Vec::new() }
     }
 
-    fn unsigned(&self) -> Ask {
+    fn unsigned(&self) -> AcceptorRequest {
         let batch =
             Batch { previous: Digest::default(), operations: Vec::new(), withdrawn: Vec::new(), nonce: 1 };
-        let value = Value::sign(COUNCIL, Slot(9), &batch, &self.key).unwrap();
-        let ballot = Ballot::new(Slot(1), 1, node_id(&self.key.public(), LIFE));
-        Ask::Accept { slot: Slot(1), ballot, value, next: None }
+        let value = SlotValue::sign(COUNCIL, Slot(9), &batch, &self.key).unwrap();
+        let ballot = Ballot::new(Slot(1), 1, NodeId::derive(self.key.public().as_bytes(), LIFE));
+        AcceptorRequest::Accept { slot: Slot(1), ballot, value, next: None }
     }
 
-    async fn refusal(&self, council: CouncilId, ask: Ask) -> Option<Refusal> {
-        let reply: Reply = self.link.ask(&Request::Ask { life: LIFE, council, ask }).await.unwrap();
-        reply.tells.into_iter().find_map(|tell| match tell {
-            Tell::Refused { why, .. } => Some(why),
+    async fn refusal(&self, council: CouncilId, request: AcceptorRequest) -> Option<RequestRefusal> {
+        let reply: LinkReply = self
+            .link
+            .call_value(&LinkRequest::Council { incarnation: LIFE, council, request })
+            .await
+            .unwrap();
+        reply.replies.into_iter().find_map(|reply| match reply {
+            AcceptorReply::Refused { why, .. } => Some(why),
             _ => None,
         })
     }
 }
 
 #[tokio::test]
-async fn each_refusal_is_counted_by_its_reason() {
+async fn refusals_are_counted_by_reason() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let rendered = recorder.handle();
     metrics::set_global_recorder(recorder).unwrap();
     holdoff_council::metrics::describe();
 
     let directory = tempfile::tempdir().unwrap();
-    let limits = Limits { councils: 1, council: Quota { slots: 1, ..Quota::default() }, ..Limits::default() };
+    let limits = AcceptorLimits {
+        councils: 1,
+        council: Quota { slots: 1, ..Quota::default() },
+        ..AcceptorLimits::default()
+    };
     let mut settings = Settings::default();
     settings.limits = limits;
     settings.listen.set_port(0);
     let acceptor = AcceptorService::start(directory.path(), &settings).await.unwrap();
     let device = Device::new(&acceptor);
     assert_eq!(device.refusal(COUNCIL, device.prepare(1, LIFE)).await, None);
-    let letter = Ask::Post {
+    let mail = AcceptorRequest::Post {
         id: OperationId([1; 16]),
         to: device.key.public(),
         message: Bytes::from(vec![0; 70_000]),
     };
     let refused = [
-        (Refusal::ForeignBallot, COUNCIL, device.prepare(1, LIFE + 1)),
-        (Refusal::Unsigned, COUNCIL, device.unsigned()),
-        (Refusal::TooLarge, COUNCIL, letter),
-        (Refusal::Full, COUNCIL, device.prepare(2, LIFE)),
-        (Refusal::TooManyCouncils, CouncilId([6; 16]), device.prepare(1, LIFE)),
+        (RequestRefusal::ForeignBallot, COUNCIL, device.prepare(1, LIFE + 1)),
+        (RequestRefusal::Unsigned, COUNCIL, device.unsigned()),
+        (RequestRefusal::TooLarge, COUNCIL, mail),
+        (RequestRefusal::Full, COUNCIL, device.prepare(2, LIFE)),
+        (RequestRefusal::TooManyCouncils, CouncilId([6; 16]), device.prepare(1, LIFE)),
     ];
-    for (times, (why, council, ask)) in (1_u64..).zip(&refused) {
+    for (times, (why, council, request)) in (1_u64..).zip(&refused) {
         // Each reason occurs a different number of times, so that a mixed-up count shows.
         for _ in 0..times {
-            assert_eq!(device.refusal(*council, ask.clone()).await, Some(*why));
+            assert_eq!(device.refusal(*council, request.clone()).await, Some(*why));
         }
     }
     assert!(device.link.call(Bytes::from_static(b"garbage")).await.is_err());
@@ -94,7 +103,7 @@ async fn each_refusal_is_counted_by_its_reason() {
     for (times, (why, ..)) in (1_u64..).zip(&refused) {
         has(&format!("holdoff_acceptor_refusals_total{{reason=\"{}\"}} {times}", why.name()));
     }
-    has("holdoff_acceptor_refusals_total{reason=\"garbage\"} 1");
-    has("holdoff_acceptor_asks_total{kind=\"prepare\",result=\"told\"} 1");
-    has("holdoff_acceptor_asks_total{kind=\"prepare\",result=\"refused\"} 10");
+    has("holdoff_acceptor_refusals_total{reason=\"malformed\"} 1");
+    has("holdoff_acceptor_requests_total{kind=\"prepare\",result=\"answered\"} 1");
+    has("holdoff_acceptor_requests_total{kind=\"prepare\",result=\"refused\"} 10");
 }

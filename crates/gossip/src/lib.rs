@@ -9,23 +9,7 @@
 //! and sends the resulting messages. The node reports which node *should* lead. A quorum decides in the log of
 //! `holdoff-paxos` which node does lead.
 
-/// Returns whether a known defect is injected. Outside of the tests that inject defects the answer is always `false`.
-macro_rules! planted {
-    ($flaw:ident) => {{
-        #[cfg(test)]
-        let is_planted = crate::flaw::Flaw::$flaw.is_planted();
-        #[cfg(not(test))]
-        let is_planted = false;
-        is_planted
-    }};
-}
-
-mod counts;
-mod electorate;
-#[cfg(test)]
-mod flaw;
 mod hint;
-mod key;
 mod message;
 mod node;
 mod sampling;
@@ -37,14 +21,13 @@ mod tests;
 mod vote;
 mod watch;
 
-pub use counts::Counts;
-pub use electorate::{BadElectorate, Electorate, MAX_VOTERS};
-pub use hint::{Beat, Claim, Hint};
+pub use hint::{Group, Heartbeat, Hint, LeaderClaim};
 pub use holdoff_net::{Ed25519, PublicKey, Signature, Signer, Verifier};
-pub use key::Group;
 pub use message::{BadMessage, MAX_MESSAGE_BYTES, Message};
-pub use node::{Node, Send};
-pub use sampling::{Address, BadAddress, MAX_ARCS, MAX_EXCHANGED, MESH, Peer, Sampling};
-pub use settings::{Finding, Settings};
-pub use vote::{Certificate, Next, Proven, Vote};
-pub use watch::{NotNow, Say, Standing, Watch};
+pub use node::{GossipCounters, Node, Transmit};
+pub use sampling::{
+    BadGossipAddress, GossipAddress, GossipPeer, MAX_ARCS, MAX_EXCHANGED, MAX_FULL_MESH, Sampling,
+};
+pub use settings::{Settings, SettingsFinding};
+pub use vote::{BadElectorate, Electorate, EpochCertificate, EpochVote, MAX_VOTERS, NextEpoch, ProvenClaim};
+pub use watch::{LogRole, Outgoing, TransferError, Watch};

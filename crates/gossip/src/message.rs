@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::sampling::{MAX_EXCHANGED, Peer};
-use crate::{Beat, Certificate, Claim, MAX_VOTERS, Next, Vote};
+use crate::sampling::{GossipPeer, MAX_EXCHANGED};
+use crate::{EpochCertificate, EpochVote, Heartbeat, LeaderClaim, MAX_VOTERS, NextEpoch};
 
 /// The maximum length of an encoded message.
 pub const MAX_MESSAGE_BYTES: usize = 4096;
@@ -13,32 +13,32 @@ pub const MAX_MESSAGE_BYTES: usize = 4096;
 #[non_exhaustive]
 pub enum Message {
     /// A heartbeat: the leader is alive.
-    Beat(Beat),
+    Heartbeat(Heartbeat),
     /// The sender's highest claim, or none. A receiver that knows a higher claim answers with its proof.
-    Ask(Option<Claim>),
+    Ask(Option<LeaderClaim>),
     /// The proof of an epoch, with the latest heartbeat in it.
     Proof {
         /// The certificate that proves the epoch.
-        certificate: Certificate,
+        certificate: EpochCertificate,
         /// The latest heartbeat.
-        beat: Option<Beat>,
+        beat: Option<Heartbeat>,
     },
     /// Votes for the beginning of an epoch.
     Votes {
         /// The epoch, and the leader whose epoch ends.
-        next: Next,
+        next: NextEpoch,
         /// The votes collected so far: fewer than a majority.
-        votes: Vec<Vote>,
+        votes: Vec<EpochVote>,
     },
     /// The sender is new in the group.
-    Join(Peer),
+    Join(GossipPeer),
     /// A peer is new in the group: the receiver adds an arc to it.
-    Introduce(Peer),
+    Introduce(GossipPeer),
     /// The sender offers some of its arcs, the first of which leads to itself, and asks for arcs of the receiver:
     /// [`Message::Exchanged`].
-    Exchange(Vec<Peer>),
+    Exchange(Vec<GossipPeer>),
     /// The receiver's arcs in return.
-    Exchanged(Vec<Peer>),
+    Exchanged(Vec<GossipPeer>),
     /// The receiver is alive but takes part in no further exchange this round: the sender keeps its arcs.
     Busy,
 }
@@ -47,13 +47,13 @@ pub enum Message {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadMessage {
     /// The bytes exceed the maximum length.
-    #[error("{0} bytes are more than any message has: at most {MAX_MESSAGE_BYTES}")]
+    #[error("the message has {0} bytes, and at most {MAX_MESSAGE_BYTES} are allowed")]
     TooLong(usize),
     /// The bytes are not a known message.
-    #[error("these bytes are no message: is the sender of another version?")]
+    #[error("the message cannot be decoded: check the version of the sender")]
     Unreadable,
     /// A list in the message exceeds its limit.
-    #[error("a list in it is longer than any may be")]
+    #[error("a list in the message exceeds its limit")]
     TooMany,
 }
 
@@ -78,7 +78,7 @@ impl Message {
     /// Returns whether all lists in the message are within their limits.
     pub fn is_within_limits(&self) -> bool {
         match self {
-            Self::Beat(_) | Self::Ask(_) | Self::Join(_) | Self::Introduce(_) | Self::Busy => true,
+            Self::Heartbeat(_) | Self::Ask(_) | Self::Join(_) | Self::Introduce(_) | Self::Busy => true,
             Self::Proof { certificate, .. } => certificate.votes.len() <= MAX_VOTERS,
             Self::Votes { votes, .. } => votes.len() <= MAX_VOTERS,
             Self::Exchange(peers) | Self::Exchanged(peers) => peers.len() <= MAX_EXCHANGED,

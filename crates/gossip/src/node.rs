@@ -1,17 +1,17 @@
-//! A gossip node: the hint, and the peers that it is sent to.
+//! A gossip node: the hint, the peers that it is sent to, and the counters.
 
 use fastrand::Rng;
 use holdoff_net::PublicKey;
 
 use crate::{
-    Counts, Electorate, Hint, Message, NotNow, Peer, Sampling, Say, Settings, Signer, Standing, Verifier,
-    Watch,
+    Electorate, GossipPeer, Hint, LogRole, Message, Outgoing, Sampling, Settings, Signer, TransferError,
+    Verifier, Watch,
 };
 
 /// A message to another node. [`Node::sampling`] has the receiver's address, unless the message answers a node that is
 /// not one of the peers.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Send {
+pub struct Transmit {
     /// The receiver.
     pub to: PublicKey,
     /// The message.
@@ -36,7 +36,7 @@ impl<S: Signer, V: Verifier> Node<S, V> {
     }
 
     /// Performs a round. The caller calls it once a round; the first round begins at once.
-    pub fn tick(&mut self, now_us: u64, roll: u64) -> Vec<Send> {
+    pub fn tick(&mut self, now_us: u64, roll: u64) -> Vec<Transmit> {
         let mut rng = Rng::with_seed(roll);
         let mut sends = Vec::new();
         if !self.has_joined {
@@ -44,14 +44,14 @@ impl<S: Signer, V: Verifier> Node<S, V> {
             sends.extend(self.sampling.join());
         }
         sends.extend(self.sampling.tick(self.exchange_rounds, &mut rng, &mut self.watch.counts));
-        let mut sends: Vec<_> = sends.into_iter().map(|(to, message)| Send { to, message }).collect();
-        let says = self.watch.tick(now_us);
-        sends.extend(self.address(None, says, &mut rng));
+        let mut sends: Vec<_> = sends.into_iter().map(|(to, message)| Transmit { to, message }).collect();
+        let outgoing = self.watch.tick(now_us);
+        sends.extend(self.address(None, outgoing, &mut rng));
         sends
     }
 
     /// Handles a message. The caller has authenticated the sender.
-    pub fn receive(&mut self, now_us: u64, roll: u64, from: PublicKey, message: Message) -> Vec<Send> {
+    pub fn receive(&mut self, now_us: u64, roll: u64, from: PublicKey, message: Message) -> Vec<Transmit> {
         let mut rng = Rng::with_seed(roll);
         match message {
             Message::Join(_)
@@ -60,40 +60,45 @@ impl<S: Signer, V: Verifier> Node<S, V> {
             | Message::Exchanged(_)
             | Message::Busy => {
                 let sends = self.sampling.receive(from, message, &mut rng).into_iter();
-                sends.map(|(to, message)| Send { to, message }).collect()
+                sends.map(|(to, message)| Transmit { to, message }).collect()
             }
             message => {
-                let says = self.watch.hear(now_us, message);
-                self.address(Some(from), says, &mut rng)
+                let outgoing = self.watch.receive(now_us, message);
+                self.address(Some(from), outgoing, &mut rng)
             }
         }
     }
 
     /// Handles an unreachable peer.
-    pub fn lose(&mut self, roll: u64, whom: &PublicKey) {
-        self.sampling.lose(whom, &mut Rng::with_seed(roll), &mut self.watch.counts);
+    pub fn remove_peer(&mut self, roll: u64, whom: &PublicKey) {
+        self.sampling.remove_peer(whom, &mut Rng::with_seed(roll), &mut self.watch.counts);
     }
 
     /// Takes over the log's view of this node: leader, follower or neither.
-    pub fn stand(&mut self, now_us: u64, standing: Standing) {
-        self.watch.stand(now_us, standing);
+    pub fn set_log_role(&mut self, now_us: u64, log_role: LogRole) {
+        self.watch.set_log_role(now_us, log_role);
     }
 
     /// Takes over the log's set of voters.
-    pub fn elect(&mut self, now_us: u64, electorate: Electorate) {
-        self.watch.elect(now_us, electorate);
+    pub fn set_electorate(&mut self, now_us: u64, electorate: Electorate) {
+        self.watch.set_electorate(now_us, electorate);
     }
 
     /// Replaces the contacts: all other nodes, or, if `is_all` is false, the nodes to begin with. The hint stays.
-    pub fn meet(&mut self, contacts: Vec<Peer>, is_all: bool) {
+    pub fn set_contacts(&mut self, contacts: Vec<GossipPeer>, is_all: bool) {
         self.sampling = Sampling::new(self.sampling.me().clone(), contacts, is_all);
         self.has_joined = false;
     }
 
     /// Begins a leadership transfer from this leader to another voter.
-    pub fn hand_over(&mut self, now_us: u64, roll: u64, to: PublicKey) -> Result<Vec<Send>, NotNow> {
-        let says = self.watch.hand_over(now_us, to)?;
-        Ok(self.address(Some(to), says, &mut Rng::with_seed(roll)))
+    pub fn transfer_leadership(
+        &mut self,
+        now_us: u64,
+        roll: u64,
+        to: PublicKey,
+    ) -> Result<Vec<Transmit>, TransferError> {
+        let outgoing = self.watch.transfer_leadership(now_us, to)?;
+        Ok(self.address(Some(to), outgoing, &mut Rng::with_seed(roll)))
     }
 
     /// Returns the node that should lead, once the claim is settled.
@@ -112,21 +117,47 @@ impl<S: Signer, V: Verifier> Node<S, V> {
     }
 
     /// Returns the node's counters.
-    pub fn counts(&self) -> &Counts {
+    pub fn counts(&self) -> &GossipCounters {
         self.watch.counts()
     }
 
-    fn address(&self, from: Option<PublicKey>, says: Vec<Say>, rng: &mut Rng) -> Vec<Send> {
+    fn address(&self, from: Option<PublicKey>, outgoing: Vec<Outgoing>, rng: &mut Rng) -> Vec<Transmit> {
         let mut sends = Vec::new();
-        for say in says {
-            let (to, message) = match say {
-                Say::Spread(message) => (self.sampling.some(self.fan_out, rng), message),
-                Say::Announce(message) => (self.sampling.some(self.fan_out.saturating_mul(2), rng), message),
-                Say::Whisper(message) => (self.sampling.some(1, rng), message),
-                Say::Answer(message) => (from.into_iter().collect(), message),
+        for to_send in outgoing {
+            let (to, message) = match to_send {
+                Outgoing::Spread(message) => (self.sampling.some(self.fan_out, rng), message),
+                Outgoing::Announce(message) => {
+                    (self.sampling.some(self.fan_out.saturating_mul(2), rng), message)
+                }
+                Outgoing::Single(message) => (self.sampling.some(1, rng), message),
+                Outgoing::Reply(message) => (from.into_iter().collect(), message),
             };
-            sends.extend(to.into_iter().map(|to| Send { to, message: message.clone() }));
+            sends.extend(to.into_iter().map(|to| Transmit { to, message: message.clone() }));
         }
         sends
     }
+}
+
+/// A node's counters since its start.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct GossipCounters {
+    /// Heartbeats that this node raised as the leader.
+    pub raised: u64,
+    /// Heartbeats of other leaders that this node adopted.
+    pub heard: u64,
+    /// Claims that this node adopted.
+    pub claims: u64,
+    /// Times that this node began to suspect the leader.
+    pub suspected: u64,
+    /// Suspicions that a later heartbeat proved wrong.
+    pub false_alarms: u64,
+    /// Certificates, votes and heartbeats without valid signatures by nodes that may sign them, and messages beyond the
+    /// limits.
+    pub forged: u64,
+    /// Messages and answers suppressed by the limits for a round.
+    pub suppressed: u64,
+    /// Exchanges of arcs that this node began.
+    pub exchanges: u64,
+    /// Arcs lost because their peer was unreachable.
+    pub lost_arcs: u64,
 }

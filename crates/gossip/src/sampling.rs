@@ -9,19 +9,14 @@
 //! In addition to SPRAY, a node at times redirects an arc to a node of its configuration file. Without it, views that
 //! were separated during a long partition would not notice that the other side is reachable again.
 
-mod address;
-mod view;
-
 use fastrand::Rng;
 use holdoff_net::PublicKey;
+use serde::{Deserialize, Serialize};
 
-use crate::{Counts, Message};
-
-pub use address::{Address, BadAddress, Peer};
-use view::{FEW, View};
+use crate::{GossipCounters, Message};
 
 /// The size up to which all nodes know each other (full mesh).
-pub const MESH: usize = 10;
+pub const MAX_FULL_MESH: usize = 10;
 /// The maximum number of arcs in a view.
 pub const MAX_ARCS: usize = 32;
 /// The maximum number of arcs in an exchange.
@@ -33,16 +28,16 @@ const BACK_TO_FILE: usize = 4;
 /// A node's knowledge of other nodes.
 #[derive(Clone, Debug)]
 pub struct Sampling {
-    me: Peer,
+    me: GossipPeer,
     /// The nodes in the configuration file. The node begins with them, and begins again with them when it has lost all
     /// arcs.
-    contacts: Vec<Peer>,
+    contacts: Vec<GossipPeer>,
     known: Known,
 }
 
 #[derive(Clone, Debug)]
 enum Known {
-    All(Vec<Peer>),
+    All(Vec<GossipPeer>),
     Some { view: View, asked: Option<Asked>, rounds: u32, taken: bool },
 }
 
@@ -50,16 +45,16 @@ enum Known {
 #[derive(Clone, Debug)]
 struct Asked {
     whom: PublicKey,
-    given: Vec<Peer>,
+    given: Vec<GossipPeer>,
 }
 
 impl Sampling {
     /// Creates the sampling. If the contacts are all other nodes and few enough, the nodes form a full mesh. Otherwise
     /// the contacts are the nodes to begin with.
-    pub fn new(me: Peer, mut contacts: Vec<Peer>, is_all: bool) -> Self {
+    pub fn new(me: GossipPeer, mut contacts: Vec<GossipPeer>, is_all: bool) -> Self {
         contacts.retain(|peer| peer.key != me.key);
         contacts.truncate(MAX_ARCS);
-        let known = if is_all && contacts.len() < MESH {
+        let known = if is_all && contacts.len() < MAX_FULL_MESH {
             Known::All(contacts.clone())
         } else {
             let view = View::of(contacts.iter().take(FEW).cloned());
@@ -69,12 +64,12 @@ impl Sampling {
     }
 
     /// Returns the node itself.
-    pub fn me(&self) -> &Peer {
+    pub fn me(&self) -> &GossipPeer {
         &self.me
     }
 
     /// Returns all peers that the node may send to. A peer with duplicate arcs appears more than once.
-    pub fn peers(&self) -> Vec<&Peer> {
+    pub fn peers(&self) -> Vec<&GossipPeer> {
         match &self.known {
             Known::All(peers) => peers.iter().collect(),
             Known::Some { view, .. } => view.peers().collect(),
@@ -98,7 +93,12 @@ impl Sampling {
     }
 
     /// Performs a round. Every `every` rounds the node begins an exchange of arcs.
-    pub fn tick(&mut self, every: u32, rng: &mut Rng, counts: &mut Counts) -> Option<(PublicKey, Message)> {
+    pub fn tick(
+        &mut self,
+        every: u32,
+        rng: &mut Rng,
+        counts: &mut GossipCounters,
+    ) -> Option<(PublicKey, Message)> {
         let Known::Some { rounds, taken, asked, .. } = &mut self.known else { return None };
         (*taken, *rounds) = (false, rounds.saturating_add(1));
         if *rounds < every {
@@ -106,15 +106,15 @@ impl Sampling {
         }
         *rounds = 0;
         if let Some(Asked { whom, .. }) = asked.take() {
-            self.lose(&whom, rng, counts);
+            self.remove_peer(&whom, rng, counts);
         }
         self.exchange(rng, counts).or_else(|| self.begin_again())
     }
 
     /// Removes all arcs to an unreachable peer. In a full mesh the peer stays, because it may return.
-    pub fn lose(&mut self, whom: &PublicKey, rng: &mut Rng, counts: &mut Counts) {
+    pub fn remove_peer(&mut self, whom: &PublicKey, rng: &mut Rng, counts: &mut GossipCounters) {
         if let Known::Some { view, .. } = &mut self.known {
-            counts.lost_arcs += view.lose(whom, rng);
+            counts.lost_arcs += view.remove_peer(whom, rng);
         }
     }
 
@@ -162,7 +162,7 @@ impl Sampling {
         }
     }
 
-    fn exchange(&mut self, rng: &mut Rng, counts: &mut Counts) -> Option<(PublicKey, Message)> {
+    fn exchange(&mut self, rng: &mut Rng, counts: &mut GossipCounters) -> Option<(PublicKey, Message)> {
         let Known::Some { view, asked, .. } = &mut self.known else { return None };
         if rng.usize(0..BACK_TO_FILE) == 0 {
             let strangers: Vec<_> = self.contacts.iter().filter(|peer| !view.has(&peer.key)).collect();
@@ -191,6 +191,148 @@ impl Sampling {
 }
 
 /// Replaces arcs to the receiver, which would be useless to it, with arcs to the giver.
-fn instead(given: Vec<Peer>, to: &PublicKey, me: &Peer) -> Vec<Peer> {
+fn instead(given: Vec<GossipPeer>, to: &PublicKey, me: &GossipPeer) -> Vec<GossipPeer> {
     given.into_iter().map(|peer| if peer.key == *to { me.clone() } else { peer }).collect()
+}
+
+const LONGEST: usize = 64;
+
+/// Another node and its address. The node at the address must prove its key, so that a wrong address does no harm.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct GossipPeer {
+    /// The peer's public key.
+    pub key: PublicKey,
+    /// The peer's address.
+    pub address: GossipAddress,
+}
+
+/// A host and a port as text, at most 64 bytes.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct GossipAddress(String);
+
+/// The error for a text that is not an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("invalid address: use 1 to {LONGEST} bytes without whitespace")]
+pub struct BadGossipAddress;
+
+impl TryFrom<String> for GossipAddress {
+    type Error = BadGossipAddress;
+
+    fn try_from(text: String) -> Result<Self, BadGossipAddress> {
+        let is_blank = |character: char| character.is_whitespace() || character.is_control();
+        match text.len() {
+            1..=LONGEST if !text.contains(is_blank) => Ok(Self(text)),
+            _ => Err(BadGossipAddress),
+        }
+    }
+}
+
+impl From<GossipAddress> for String {
+    fn from(GossipAddress(text): GossipAddress) -> Self {
+        text
+    }
+}
+
+impl AsRef<str> for GossipAddress {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The minimum number of arcs. A view with fewer arcs gains arcs, because fewer do not keep a large group connected.
+const FEW: usize = 3;
+
+#[derive(Clone, Debug)]
+struct View(Vec<Arc>);
+
+#[derive(Clone, Debug)]
+struct Arc {
+    peer: GossipPeer,
+    /// The age, counted in exchanges.
+    age: u32,
+}
+
+impl View {
+    fn of(peers: impl Iterator<Item = GossipPeer>) -> Self {
+        Self(peers.take(MAX_ARCS).map(|peer| Arc { peer, age: 0 }).collect())
+    }
+
+    fn peers(&self) -> impl Iterator<Item = &GossipPeer> {
+        self.0.iter().map(|arc| &arc.peer)
+    }
+
+    /// Returns the peers except this one, once for each arc.
+    fn others(&self, but: &PublicKey) -> Vec<PublicKey> {
+        self.peers().map(|peer| peer.key).filter(|key| key != but).collect()
+    }
+
+    fn has(&self, whom: &PublicKey) -> bool {
+        self.peers().any(|peer| peer.key == *whom)
+    }
+
+    /// Redirects the oldest arc to a peer; the arc stays the oldest. A view with fewer than [`FEW`] arcs gains an arc
+    /// instead.
+    fn turn_to(&mut self, to: GossipPeer) {
+        let oldest = self.0.iter().map(|arc| arc.age).max().unwrap_or_default();
+        if self.0.len() >= FEW
+            && let Some(at) = self.0.iter().position(|arc| arc.age == oldest)
+        {
+            self.0.swap_remove(at);
+        }
+        self.0.push(Arc { peer: to, age: oldest.saturating_add(1) });
+    }
+
+    /// Adds an arc, if there is room. A full view has enough arcs.
+    fn add(&mut self, peer: GossipPeer) {
+        if self.0.len() < MAX_ARCS {
+            self.0.push(Arc { peer, age: 0 });
+        }
+    }
+
+    /// Returns the neighbour with the oldest arc, after all arcs have aged by one exchange.
+    fn oldest(&mut self) -> Option<PublicKey> {
+        for arc in &mut self.0 {
+            arc.age = arc.age.saturating_add(1);
+        }
+        Some(self.0.iter().max_by_key(|arc| arc.age)?.peer.key)
+    }
+
+    /// Returns half of the arcs at random, rounded up. If a neighbour is given, an arc to it is among them.
+    fn half(&self, with: Option<&PublicKey>, rng: &mut Rng) -> Vec<GossipPeer> {
+        let mut peers: Vec<_> = self.peers().cloned().collect();
+        rng.shuffle(&mut peers);
+        if let Some(at) = with.and_then(|with| peers.iter().position(|peer| peer.key == *with)) {
+            peers.swap(0, at);
+        }
+        peers.truncate(self.0.len().div_ceil(2).min(MAX_EXCHANGED));
+        peers
+    }
+
+    /// Removes the arcs that were given, as far as they still exist, and adds the arcs that were received.
+    fn swap(&mut self, given: &[GossipPeer], got: Vec<GossipPeer>, me: &PublicKey) {
+        for gone in given {
+            if let Some(at) = self.0.iter().position(|arc| arc.peer.key == gone.key) {
+                self.0.swap_remove(at);
+            }
+        }
+        for peer in got.into_iter().filter(|peer| peer.key != *me) {
+            self.add(peer);
+        }
+    }
+
+    /// Removes all arcs to a peer and returns their number. Each lost arc is replaced by a duplicate of another, except
+    /// for one in as many as the view has: the lost peer needs no arcs of its own any more.
+    fn remove_peer(&mut self, whom: &PublicKey, rng: &mut Rng) -> u64 {
+        let before = self.0.len();
+        self.0.retain(|arc| arc.peer.key != *whom);
+        let lost = before - self.0.len();
+        for _ in 0..lost {
+            let is_made_up_for = rng.usize(0..before.max(1)) > 0;
+            if let Some(arc) = rng.choice(&self.0).cloned().filter(|_| is_made_up_for) {
+                self.add(arc.peer);
+            }
+        }
+        u64::try_from(lost).unwrap_or(u64::MAX)
+    }
 }

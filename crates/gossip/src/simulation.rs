@@ -1,23 +1,21 @@
 //! Simulation of gossip nodes on unreliable links, with a model of the log that follows the hint where it has a quorum.
 //! The faults are crashes, partitions, churn and lying voters.
 //!
-//! All times are virtual. A failing scene reports its seed and the command that replays it. The simulation counts and
+//! All times are virtual. A failing scenario reports its seed and the command that replays it. The simulation counts and
 //! prints the faults.
 
-mod changes;
-pub(crate) mod keys;
+mod cluster;
+mod faults;
 mod liar;
-mod machine;
-mod mutants;
-mod scenes;
-mod town;
+pub(crate) mod node;
+mod scenarios;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs a scene under each seed, or only under `HOLDOFF_GOSSIP_SEED`.
-fn each_seed(seeds: Range<u64>, mut scene: impl FnMut(u64)) {
+/// Runs a scenario under each seed, or only under `HOLDOFF_GOSSIP_SEED`.
+fn each_seed(seeds: Range<u64>, mut scenario: impl FnMut(u64)) {
     let asked = std::env::var("HOLDOFF_GOSSIP_SEED").ok().and_then(|seed| seed.parse().ok());
     let seeds = asked.map_or(seeds, |seed| seed..seed + 1);
     let runs = seeds.end - seeds.start;
@@ -25,10 +23,10 @@ fn each_seed(seeds: Range<u64>, mut scene: impl FnMut(u64)) {
     let name = thread.name().unwrap_or("simulation");
     let mut total: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     for seed in seeds {
-        town::forget_faults();
-        let survived = catch_unwind(AssertUnwindSafe(|| scene(seed))).is_ok();
+        cluster::forget_faults();
+        let survived = catch_unwind(AssertUnwindSafe(|| scenario(seed))).is_ok();
         assert!(survived, "replay: HOLDOFF_GOSSIP_SEED={seed} cargo test -p holdoff-gossip --lib {name}");
-        for (fault, times) in town::faults() {
+        for (fault, times) in cluster::faults() {
             let (struck, all) = total.entry(fault).or_default();
             *struck += u64::from(times > 0);
             *all += times;

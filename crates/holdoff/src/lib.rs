@@ -51,6 +51,6 @@ mod pages {
     #[doc = include_str!("../../../docs/retry.md")]
     struct Retrying;
 
-    #[doc = include_str!("../../../docs/crowd.md")]
-    struct Crowd;
+    #[doc = include_str!("../../../docs/contention.md")]
+    struct Contention;
 }

@@ -46,11 +46,11 @@ fn read_text(path: &Path) -> Result<String, Error> {
     File::open(path)?.take(PolicySet::MAX_FILE as u64 + 1).read_to_end(&mut bytes)?;
     if bytes.len() > PolicySet::MAX_FILE {
         return Err(Error::other(format!(
-            "it is longer than the {} bytes a policy file may have",
+            "the file is longer than the limit of {} bytes",
             PolicySet::MAX_FILE
         )));
     }
-    String::from_utf8(bytes).map_err(|_| Error::other("it is not UTF-8 text"))
+    String::from_utf8(bytes).map_err(|_| Error::other("the file is not UTF-8 text"))
 }
 
 /// The reason why a policy file could not be loaded.
@@ -69,7 +69,7 @@ pub enum LoadError {
         source: Error,
     },
     /// The file can be read, but is invalid.
-    #[error("the policy file cannot be used\n\n{0}")]
+    #[error("invalid policy file\n\n{0}")]
     Problems(Problems),
 }
 
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_read_and_its_problems_name_it() {
+    fn a_file_is_loaded_and_its_problems_name_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("mine.toml");
         std::fs::write(&path, "[operations]\n\"a\" = \"lock\"\n").unwrap();
@@ -93,7 +93,7 @@ mod tests {
         let message = load(&path).unwrap_err().to_string();
         assert!(message.contains("mine.toml:2:7: there is no policy `lok`"), "{message}");
         std::fs::write(&path, "#".repeat(PolicySet::MAX_FILE + 10)).unwrap();
-        assert!(load(&path).unwrap_err().to_string().contains("it is longer than"));
+        assert!(load(&path).unwrap_err().to_string().contains("the file is longer than"));
         std::fs::write(&path, [0xff, 0xfe]).unwrap();
         assert!(load(&path).unwrap_err().to_string().contains("not UTF-8"));
         assert!(load(folder.path().join("none.toml")).unwrap_err().to_string().contains("cannot read"));

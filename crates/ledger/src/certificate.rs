@@ -11,15 +11,15 @@ const HEAD: &str = "holdoff ledger v1: where a history has come to";
 
 /// A signature in the format of the [`Notary`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Signature(pub Vec<u8>);
+pub struct HeadSignature(pub Vec<u8>);
 
 /// Signs for this node and verifies the signatures of other nodes.
 pub trait Notary {
     /// Returns this node's signature of an index and a hash.
-    fn sign(&self, index: Slot, hash: Hash) -> Signature;
+    fn sign(&self, index: Slot, hash: Hash) -> HeadSignature;
 
     /// Returns true if `signature` is the signature of the voter `by` for this index and hash.
-    fn is_signed(&self, by: NodeId, index: Slot, hash: Hash, signature: &Signature) -> bool;
+    fn is_signed(&self, by: NodeId, index: Slot, hash: Hash, signature: &HeadSignature) -> bool;
 }
 
 /// The position that a history has reached: the hash of its entries, and the facts that the next entry depends on.
@@ -54,13 +54,13 @@ impl Head {
 
 /// The signature share of one voter: the voter has learned that the history up to a head is decided.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Seal {
+pub struct SignatureShare {
     /// The head of the decided history.
     pub head: Head,
     /// The voter's signature of the head.
-    pub signature: Signature,
+    pub signature: HeadSignature,
     /// The first index of the latest configuration whose configuration certificate this voter keeps.
-    pub stone: Slot,
+    pub latest_configuration: Slot,
 }
 
 /// The signature shares of a majority of the voters: the history up to a head is decided.
@@ -72,18 +72,18 @@ pub struct Certificate {
     /// The head of the decided history.
     pub head: Head,
     /// The signers and their signatures.
-    pub seals: Vec<(NodeId, Signature)>,
+    pub signatures: Vec<(NodeId, HeadSignature)>,
 }
 
 impl Certificate {
     /// Returns true if a majority of the voters in the head has signed the certificate.
     pub fn is_genuine(&self, notary: &impl Notary) -> bool {
         let Some(digest) = self.head.digest() else { return false };
-        let signed = |(voter, signature): &(NodeId, Signature)| {
+        let signed = |(voter, signature): &(NodeId, HeadSignature)| {
             notary.is_signed(*voter, self.head.index, digest, signature)
         };
         // A receiver may count the signers against other voters, so one invalid signature invalidates the certificate.
-        self.seals.len() <= MAX_ACCEPTORS && self.is_by_majority() && self.seals.iter().all(signed)
+        self.signatures.len() <= MAX_ACCEPTORS && self.is_by_majority() && self.signatures.iter().all(signed)
     }
 
     /// Returns true if a majority of the voters in the head is among the signers. Does not verify the signatures.
@@ -97,13 +97,13 @@ impl Certificate {
     /// A change adds or removes one voter, so a majority of the new voters contains at least half of the previous
     /// ones. As long as fewer than half of the voters lie, one of these is honest, and an honest voter signs only
     /// decided entries.
-    pub(crate) fn goes_on_from(&self, voters: &Configuration) -> bool {
+    pub(crate) fn continues(&self, voters: &Configuration) -> bool {
         self.by(voters).len() * 2 >= voters.acceptors().len()
     }
 
     fn by(&self, voters: &Configuration) -> Tally {
         let mut tally = Tally::default();
-        self.seals.iter().for_each(|(voter, _)| tally.count(*voter, voters));
+        self.signatures.iter().for_each(|(voter, _)| tally.count(*voter, voters));
         tally
     }
 }

@@ -2,12 +2,14 @@
 
 use std::fmt::{self, Debug};
 
-use holdoff_paxos::log::{self, Payload, Term};
-use holdoff_paxos::{Slot, planted};
+use holdoff_paxos::Slot;
+use holdoff_paxos::log::{self, Term};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::machine::{Failed, Machine, StateHash};
+#[cfg(test)]
+use crate::ledger::faulty::hashed_bytes;
+use crate::machine::{GoalError, StateHash, StateMachine};
 
 const ENTRY: &str = "holdoff ledger v1: one entry";
 const PLACE: &str = "holdoff ledger v1: a place and all before it";
@@ -35,18 +37,18 @@ impl Hash {
 }
 
 /// A type that can be sent, stored and compared.
-pub trait Part: Clone + PartialEq + Debug + Serialize + DeserializeOwned {}
+pub trait AppData: Clone + PartialEq + Debug + Serialize + DeserializeOwned {}
 
-impl<T: Clone + PartialEq + Debug + Serialize + DeserializeOwned> Part for T {}
+impl<T: Clone + PartialEq + Debug + Serialize + DeserializeOwned> AppData for T {}
 
 /// A machine whose goals, diffs and answers can be part of a history.
-pub trait Replicated: Machine<Goal: Part, Diff: Part + Default, Answer: Part> {}
+pub trait ReplicatedMachine: StateMachine<Goal: AppData, Diff: AppData + Default, Answer: AppData> {}
 
-impl<M: Machine<Goal: Part, Diff: Part + Default, Answer: Part>> Replicated for M {}
+impl<M: StateMachine<Goal: AppData, Diff: AppData + Default, Answer: AppData>> ReplicatedMachine for M {}
 
 /// A goal, with the diff and the result that its execution at the leader produced.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Entry<G, D, A> {
+pub struct Transaction<G, D, A> {
     /// The slot of the log that holds the entry.
     pub index: Slot,
     /// The term of the leader that created the entry. A later leader that inherits the entry keeps this term.
@@ -60,24 +62,25 @@ pub struct Entry<G, D, A> {
     /// The changes of the goal; empty if the goal failed.
     pub diff: D,
     /// The answer if the goal succeeded, or the reason if it failed.
-    pub result: Result<A, Failed>,
+    pub result: Result<A, GoalError>,
     /// The hash of the machine's state after the entry.
     pub state_hash: StateHash,
 }
 
 /// An entry of this machine's history.
-pub type Value<M> = Entry<<M as Machine>::Goal, <M as Machine>::Diff, <M as Machine>::Answer>;
+pub type TransactionOf<M> =
+    Transaction<<M as StateMachine>::Goal, <M as StateMachine>::Diff, <M as StateMachine>::Answer>;
 
 /// The content of a slot of the log: an entry, a no-op entry, or a configuration change.
-pub type Logged<M> = log::Entry<Value<M>>;
+pub type LogEntry<M> = log::Entry<TransactionOf<M>>;
 
 /// Returns the hash of a slot, which covers its entry and all earlier slots, or `None` if the entry cannot be encoded.
 ///
 /// No-op entries and configuration changes take an index in the hash chain like all other entries.
-pub(crate) fn link<G: Part, D: Part, A: Part>(
+pub(crate) fn link<G: AppData, D: AppData, A: AppData>(
     before: Hash,
     slot: Slot,
-    entry: &log::Entry<Entry<G, D, A>>,
+    entry: &log::Entry<Transaction<G, D, A>>,
 ) -> Option<Hash> {
     Some(chain(before, slot, written(entry)?.0))
 }
@@ -92,18 +95,20 @@ pub(crate) fn chain(before: Hash, slot: Slot, here: Hash) -> Hash {
 /// Returns the hash of an entry alone and its encoded size in bytes.
 ///
 /// The hash covers the postcard encoding of the entry. The wire format of postcard is specified and stable.
-pub(crate) fn written<G: Part, D: Part, A: Part>(
-    entry: &log::Entry<Entry<G, D, A>>,
+pub(crate) fn written<G: AppData, D: AppData, A: AppData>(
+    entry: &log::Entry<Transaction<G, D, A>>,
 ) -> Option<(Hash, usize)> {
-    let bytes = match &entry.payload {
-        Payload::Value(it) if planted!(HashWithoutDiff) => {
-            postcard::to_stdvec(&(it.index, it.term, it.prev_hash, it.tx_id, &it.goal, &it.result))
-        }
-        _ => postcard::to_stdvec(entry),
-    };
-    let bytes = bytes.ok()?;
+    let bytes = hashed_bytes(entry)?;
     let mut hasher = blake3::Hasher::new_derive_key(ENTRY);
     Some((Hash(*hasher.update(&bytes).finalize().as_bytes()), bytes.len()))
+}
+
+/// Returns the bytes that the hash of an entry covers: the whole entry.
+#[cfg(not(test))]
+fn hashed_bytes<G: AppData, D: AppData, A: AppData>(
+    entry: &log::Entry<Transaction<G, D, A>>,
+) -> Option<Vec<u8>> {
+    postcard::to_stdvec(entry).ok()
 }
 
 impl fmt::Display for Hash {

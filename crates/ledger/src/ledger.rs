@@ -1,90 +1,89 @@
-//! One node of a ledger: its inputs and outputs.
+//! The core of a node: its inputs and outputs.
 //!
 //! ```text
-//! io.rs       what comes, and what is wanted      fetching.rs  what is missing, from whoever has it
-//! leading.rs  goals run over what is in flight    sealing.rs   signatures under what is decided
-//! pending.rs  transactions that were submitted    proving.rs   whole states, and who is to be believed
-//! reading.rs  answers, and how fresh they are     changing.rs  who votes from then on
-//! counts.rs   what was done, for metrics          options.rs   how patient, and how much
-//! joining.rs  many entries in few messages        verifying.rs  the history that is kept, gone over again
+//! io.rs       inputs, messages and outputs            fetching.rs   requests for missing history
+//! leading.rs  goals executed by the leader            signing.rs    signature shares of decided heads
+//! pending.rs  transactions submitted at this node     proving.rs    states, configurations and their verification
+//! reading.rs  reads, and the leader lease             changing.rs   changes of the voters
+//! options.rs  timeouts, limits and counters
 //! ```
 
 mod changing;
-mod counts;
+#[cfg(test)]
+pub(crate) mod faulty;
 mod fetching;
 mod io;
-mod joining;
 mod leading;
 mod options;
 mod pending;
 mod proving;
 mod reading;
-mod sealing;
-mod verifying;
+mod signing;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 
 use holdoff_paxos::log::{self, Node};
-use holdoff_paxos::{Configuration, NodeId, Slot, planted};
+use holdoff_paxos::{Configuration, NodeId, Slot};
 
-pub use changing::{MAX_VOTERS, NotChanged};
-pub use counts::Counts;
-pub use io::{How, Input, Letter, LetterOf, Outcome, Output, OutputOf, ReadId, Record, Step, Store};
-pub use joining::join;
-pub use options::Options;
-pub use verifying::Verified;
+pub use changing::{ChangeError, MAX_VOTERS};
+pub use io::{
+    Consistency, Input, LedgerStep, Message, MessageOf, Outcome, Output, OutputOf, ReadId, Record, Store,
+    coalesce_appends,
+};
+pub use options::{LedgerCounters, Options};
+pub use proving::Verification;
 
 use crate::certificate::{Certificate, Notary};
-use crate::entry::{Logged, Replicated, TxId, Value};
-use crate::state::{Checkpoint, State, Tear};
+use crate::entry::{LogEntry, ReplicatedMachine, TransactionOf, TxId};
+use crate::state::{Checkpoint, Divergence, State};
 use changing::Changing;
 use fetching::Fetching;
-use leading::Tenure;
+use leading::LeaderState;
 use pending::{Pending, Routing};
 use proving::Proofs;
 use reading::Reads;
-use sealing::Seals;
+use signing::SignatureShares;
 
-type Log<M> = Node<Value<M>, Checkpoint<<M as crate::machine::Machine>::Answer>>;
-type LogInput<M> = log::Input<Value<M>, Checkpoint<<M as crate::machine::Machine>::Answer>>;
-type LogMessage<M> = log::Message<Value<M>, Checkpoint<<M as crate::machine::Machine>::Answer>>;
+type Log<M> = Node<TransactionOf<M>, Checkpoint<<M as crate::machine::StateMachine>::Answer>>;
+type LogInput<M> = log::Input<TransactionOf<M>, Checkpoint<<M as crate::machine::StateMachine>::Answer>>;
+type LogMessage<M> = log::Message<TransactionOf<M>, Checkpoint<<M as crate::machine::StateMachine>::Answer>>;
 
 /// A node of a ledger: it votes, leads, follows, and serves the decided history.
 ///
 /// The runtime passes each event to [`Ledger::step`], with a time that never goes back and a random number. It stores
 /// the returned records in order, and then performs the outputs.
-pub struct Ledger<M: Replicated, N> {
+pub struct Ledger<M: ReplicatedMachine, N> {
     pub(crate) me: NodeId,
     options: Options,
     notary: N,
     log: Log<M>,
     state: State<M>,
-    tenure: Option<Tenure<M>>,
+    leader_state: Option<LeaderState<M>>,
     pending: BTreeMap<TxId, Pending<M::Goal>>,
     /// The last applied entries, which this node serves to nodes that miss them.
-    pub(crate) history: VecDeque<Logged<M>>,
+    pub(crate) history: VecDeque<LogEntry<M>>,
     pub(crate) certificates: BTreeMap<Slot, Certificate>,
-    seals: Seals,
+    signature_shares: SignatureShares,
     proofs: Proofs<M::Answer>,
     fetching: Fetching,
     reads: Reads<M::Goal>,
     changing: Changing,
     /// As the leader: the highest decided index that this node has sent to other nodes.
-    told: Slot,
+    announced: Slot,
     /// The time of the last signature share for the head of the history.
-    sealed_us: Option<u64>,
+    signed_us: Option<u64>,
     routing: Routing,
     /// The end of the time for which this node supports no candidate except the leader that it has confirmed.
-    vouched_us: u64,
+    lease_granted_until_us: u64,
     /// The term that this node has confirmed, in this incarnation.
-    vouched: Option<log::Term>,
+    confirmed_term: Option<log::Term>,
     /// The time until which this node lets another node lead, and whether it has done so since it last knew a leader.
     yields: (u64, bool),
-    torn: Option<Tear>,
+    divergence: Option<Divergence>,
     /// The last known leader.
-    led: Option<NodeId>,
-    counts: Counts,
+    last_leader: Option<NodeId>,
+    counts: LedgerCounters,
     now_us: u64,
     roll: u32,
     records: Vec<Record<M>>,
@@ -92,7 +91,7 @@ pub struct Ledger<M: Replicated, N> {
     outputs: Vec<OutputOf<M>>,
 }
 
-impl<M: Replicated, N: Notary> Ledger<M, N> {
+impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
     /// Returns an empty store for a ledger with these voters.
     pub fn empty(voters: Configuration) -> Store<M> {
         log::Store::new(voters, Checkpoint::default())
@@ -109,9 +108,9 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         store: Store<M>,
         now_us: u64,
         roll: u32,
-    ) -> Result<Self, Tear> {
+    ) -> Result<Self, Divergence> {
         let state = State::restore(store.snapshot())?;
-        let vouched_us = if planted!(ForgetVouching) { 0 } else { now_us + options.lease_us };
+        let lease_granted_until_us = now_us + options.lease_us;
         let proofs = Proofs::of(&store.snapshot().state);
         let log = Node::new(me, options.log, store, now_us, roll);
         let mut ledger = Self {
@@ -120,48 +119,45 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
             notary,
             log,
             state,
-            tenure: None,
+            leader_state: None,
             pending: BTreeMap::new(),
             history: VecDeque::new(),
             certificates: BTreeMap::new(),
-            seals: Seals::default(),
+            signature_shares: SignatureShares::default(),
             proofs,
             fetching: Fetching::default(),
             reads: Reads::default(),
             changing: Changing::default(),
-            told: Slot(0),
-            sealed_us: None,
+            announced: Slot(0),
+            signed_us: None,
             routing: Routing::default(),
-            vouched_us,
-            vouched: None,
+            lease_granted_until_us,
+            confirmed_term: None,
             yields: (0, false),
-            torn: None,
-            led: None,
-            counts: Counts::default(),
+            divergence: None,
+            last_leader: None,
+            counts: LedgerCounters::default(),
             now_us,
             roll,
             records: Vec::new(),
             early: Vec::new(),
             outputs: Vec::new(),
         };
-        if planted!(CountOnRestart) {
-            ledger.count_without_applying();
-        }
         ledger.apply_decided();
         Ok(ledger)
     }
 
     /// Processes one input.
-    pub fn step(&mut self, now_us: u64, roll: u32, input: Input<M>) -> Step<M> {
+    pub fn step(&mut self, now_us: u64, roll: u32, input: Input<M>) -> LedgerStep<M> {
         (self.now_us, self.roll) = (now_us, roll);
-        if self.torn.is_none() {
-            self.take_in(input);
+        if self.divergence.is_none() {
+            self.handle(input);
             self.lead();
             self.route();
             self.note_leader();
         }
         let [early, outputs] = [&mut self.early, &mut self.outputs].map(std::mem::take);
-        log::Step::new(early, std::mem::take(&mut self.records), outputs)
+        log::StepOutput::new(early, std::mem::take(&mut self.records), outputs)
     }
 
     /// Returns the state after the decided entries that this node has applied.
@@ -186,13 +182,13 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
 
     /// Returns true if this node leads and accepts transactions.
     pub fn is_ready(&self) -> bool {
-        self.tenure.is_some() && !self.log.hands_over()
+        self.leader_state.is_some() && !self.log.is_transferring()
     }
 
     /// Returns true if this node leads and has not yet sent its latest decided index to any node. The runtime passes
     /// [`Input::Announce`] when it has nothing else to send.
     pub fn must_announce(&self) -> bool {
-        self.log.leads().is_some() && self.told < self.log.store().decided()
+        self.log.leads().is_some() && self.announced < self.log.store().decided()
     }
 
     /// Returns the number of pending transactions that were submitted at this node.
@@ -201,32 +197,32 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
     }
 
     /// Returns the counters of this node.
-    pub fn counts(&self) -> &Counts {
+    pub fn counts(&self) -> &LedgerCounters {
         &self.counts
     }
 
     /// Returns the divergence that has stopped this node, if any.
-    pub fn torn(&self) -> Option<&Tear> {
-        self.torn.as_ref()
+    pub fn divergence(&self) -> Option<&Divergence> {
+        self.divergence.as_ref()
     }
 
     /// Returns the end of the time for which this node supports no candidate except the leader that it has confirmed.
     #[cfg(test)]
-    pub(crate) fn vouched_until_us(&self) -> u64 {
-        self.vouched_us
+    pub(crate) fn lease_granted_until_us(&self) -> u64 {
+        self.lease_granted_until_us
     }
 
-    fn take_in(&mut self, input: Input<M>) {
+    fn handle(&mut self, input: Input<M>) {
         match input {
             Input::Tick => self.tick(),
-            Input::Message(from, letter) => self.hear(from, letter),
+            Input::Message(from, message) => self.handle_message(from, message),
             Input::Submit { tx_id, goal } => self.submit(tx_id, goal),
-            Input::Read { read, goal, how } => self.read(read, goal, how),
-            Input::Change(to) => self.change(to),
+            Input::Read { read, goal, consistency } => self.read(read, goal, consistency),
+            Input::ChangeConfiguration(to) => self.change(to),
             Input::Compact => self.compact_now(),
             Input::Contacts(contacts) => self.fetching.contacts = contacts,
-            Input::ShouldLead(node) => self.heed_hint(node),
-            Input::HandOver(to) => self.log(log::Input::HandOver(to)),
+            Input::ShouldLead(node) => self.handle_hint(node),
+            Input::TransferLeadership(to) => self.log(log::Input::TransferLeadership(to)),
             Input::Announce => self.log(log::Input::Announce),
             Input::Stored { term, slot } => self.log(log::Input::Stored { term, slot }),
         }
@@ -234,7 +230,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
 
     fn tick(&mut self) {
         let leads = self.log.leads().is_some();
-        let waits = self.now_us < self.vouched_us || self.now_us < self.yields.0;
+        let waits = self.now_us < self.lease_granted_until_us || self.now_us < self.yields.0;
         if leads || !waits {
             self.log(log::Input::Tick);
         }
@@ -244,48 +240,48 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         self.routing.all = true;
         self.end_late();
         self.end_late_change();
-        self.seal_again();
-        self.spread_stone();
+        self.sign_unsigned_heads();
+        self.send_configuration_certificate();
         self.fetch();
-        self.probe_on();
+        self.continue_round();
         self.compact();
         // A snapshot may have reached the disk since the last entry was applied.
         self.forget();
     }
 
-    fn hear(&mut self, from: NodeId, letter: LetterOf<M>) {
-        match letter {
-            Letter::Log(message) => self.hear_log(from, message),
-            Letter::Submit { tx_id, goal, relayed } => self.take_from(tx_id, goal, relayed),
-            Letter::Seal(seal) => self.collect(from, seal),
-            Letter::Certified(certificate) => self.know(from, &certificate),
-            Letter::Fetch { after, or_state } => self.serve(from, after, or_state),
-            Letter::History { first, entries, rest, certificate } => {
-                self.admit(first, entries, &rest, &certificate);
+    fn handle_message(&mut self, from: NodeId, message: MessageOf<M>) {
+        match message {
+            Message::Log(message) => self.handle_log_message(from, message),
+            Message::Submit { tx_id, goal, relayed } => self.handle_submit(tx_id, goal, relayed),
+            Message::SignatureShare(share) => self.collect_share(from, share),
+            Message::Certificate(certificate) => self.handle_certificate(from, &certificate),
+            Message::Fetch { after, or_state } => self.serve(from, after, or_state),
+            Message::History { first, entries, rest, certificate } => {
+                self.handle_history(first, entries, &rest, &certificate);
             }
-            Letter::State(snapshot) => self.admit_state(snapshot),
-            Letter::Probe(term, round) => self.vouch(from, term, round),
-            Letter::Probed(term, round) => self.probed(from, term, round),
+            Message::State(snapshot) => self.handle_state(snapshot),
+            Message::ConfirmTerm(term, round) => self.confirm_term(from, term, round),
+            Message::TermConfirmed(term, round) => self.handle_term_confirmed(from, term, round),
         }
     }
 
     /// Passes a message to the log. A voter that has confirmed a leader's term supports no other candidate and does
     /// not become one itself, unless that leader no longer leads.
-    fn hear_log(&mut self, from: NodeId, message: LogMessage<M>) {
-        if self.is_freed_by(from, &message) {
-            self.vouched_us = self.now_us;
+    fn handle_log_message(&mut self, from: NodeId, message: LogMessage<M>) {
+        if self.is_released_by(from, &message) {
+            self.lease_granted_until_us = self.now_us;
         }
-        if self.may_hear(from, &message) {
+        if self.may_pass_to_log(from, &message) {
             self.log(log::Input::Message(from, message));
         }
     }
 
     /// Starts a pre-vote if the hint names this node. Otherwise, if no leader is known, waits for the named node, once
     /// for each period without a leader. A false hint costs one round of messages, or that wait.
-    fn heed_hint(&mut self, node: NodeId) {
+    fn handle_hint(&mut self, node: NodeId) {
         if node == self.me {
             self.yields.0 = self.now_us;
-            self.log(log::Input::Run);
+            self.log(log::Input::Campaign);
         }
         if node != self.me && self.log.leader().is_none() && !self.yields.1 {
             self.yields = (self.now_us + self.options.log.election_us, true);
@@ -297,8 +293,8 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         let mut step = self.log.step(self.now_us, self.roll, input);
         for output in step.early() {
             if let log::Output::Send(to, message) = output {
-                self.note_told(&message);
-                self.early.push(Output::Send(to, Letter::Log(message)));
+                self.note_announced(&message);
+                self.early.push(Output::Send(to, Message::Log(message)));
             }
         }
         let records = &mut self.records;
@@ -313,84 +309,84 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         for output in outputs {
             match output {
                 log::Output::Send(to, message) => {
-                    self.note_told(&message);
-                    self.send(to, Letter::Log(message));
+                    self.note_announced(&message);
+                    self.send(to, Message::Log(message));
                 }
-                log::Output::NotTaken(why) => self.not_taken(why),
+                log::Output::ProposalRejected(why) => self.handle_rejected_proposal(why),
                 log::Output::Proposed(slot, term) => self.proposed(slot, term),
                 log::Output::Stored { term, slot } => self.outputs.push(Output::Stored { term, slot }),
-                log::Output::HandedOver(to) => {
+                log::Output::LeadershipTransferred(to) => {
                     self.drop_lease();
                     // This node does not compete with the target of the transfer.
                     self.yields = (self.now_us + 2 * self.options.log.election_us, true);
-                    self.outputs.push(Output::HandedOver(to));
+                    self.outputs.push(Output::LeadershipTransferred(to));
                 }
-                log::Output::NotHandedOver(why) => self.outputs.push(Output::NotHandedOver(why)),
+                log::Output::TransferFailed(why) => self.outputs.push(Output::TransferFailed(why)),
                 log::Output::Decided(_) | log::Output::Installed(_) => {}
             }
         }
         self.apply_decided();
     }
 
-    fn note_told(&mut self, message: &log::Message<Value<M>, Checkpoint<M::Answer>>) {
+    fn note_announced(&mut self, message: &log::Message<TransactionOf<M>, Checkpoint<M::Answer>>) {
         if let log::Message::Append(append) = message {
-            self.told = self.told.max(append.decided);
+            self.announced = self.announced.max(append.decided);
         }
     }
 
-    fn send(&mut self, to: NodeId, letter: LetterOf<M>) {
-        self.outputs.push(Output::Send(to, letter));
+    fn send(&mut self, to: NodeId, message: MessageOf<M>) {
+        self.outputs.push(Output::Send(to, message));
     }
 
     /// Applies the decided entries: each once and in order. A missing entry stops the loop; nothing replaces it.
     fn apply_decided(&mut self) {
         let before = self.state.index;
         if self.log.store().snapshot().last.slot > self.state.index {
-            self.begin_anew();
+            self.restart();
         }
-        while self.torn.is_none() && self.state.index < self.log.store().decided() {
+        while self.divergence.is_none() && self.state.index < self.log.store().decided() {
             let slot = self.state.index.next();
             let Some(entry) = self.log.store().entry(slot).cloned() else { return };
             self.apply(slot, entry);
-            self.take_draft();
+            self.take_snapshot();
         }
         if self.state.index > before {
-            self.seal_soon();
+            self.sign_head_if_due();
         }
     }
 
     /// Restores the state from a snapshot that replaces entries.
-    fn begin_anew(&mut self) {
+    fn restart(&mut self) {
         match State::restore(self.log.store().snapshot()) {
             Ok(state) => {
                 self.state = state;
-                self.tenure = None;
+                self.leader_state = None;
                 self.history.clear();
                 self.end_done();
-                self.take_stones();
+                self.merge_configuration_certificates();
             }
-            Err(tear) => self.stop(tear),
+            Err(divergence) => self.stop(divergence),
         }
     }
 
-    fn apply(&mut self, slot: Slot, entry: Logged<M>) {
-        let applied = match &mut self.tenure {
-            Some(tenure) if tenure.term == entry.term => {
-                self.state.settle_oldest(slot, &entry, &mut tenure.over)
+    fn apply(&mut self, slot: Slot, entry: LogEntry<M>) {
+        let applied = match &mut self.leader_state {
+            Some(leader_state) if leader_state.term == entry.term => {
+                self.state.settle_oldest(slot, &entry, &mut leader_state.over)
             }
             _ => self.state.apply(slot, &entry),
         };
         match applied {
             Ok(()) => {
                 self.end_change(slot, &entry);
-                if let log::Payload::Value(value) = &entry.payload {
-                    self.land(value.tx_id);
+                if let log::EntryPayload::Value(value) = &entry.payload {
+                    self.remove_from_flight(value.tx_id);
                     self.end(value.tx_id);
                 }
                 self.history.push_back(entry);
                 self.forget();
             }
-            Err(tear) => self.stop(tear),
+            Err(divergence) => self.stop(divergence),
         }
     }
 
@@ -413,23 +409,14 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
 
     fn note_leader(&mut self) {
         let leader = self.log.leader();
-        if leader.is_some() && leader != self.led {
-            self.counts.leader_changes += u64::from(self.led.is_some());
-            self.led = leader;
+        if leader.is_some() && leader != self.last_leader {
+            self.counts.leader_changes += u64::from(self.last_leader.is_some());
+            self.last_leader = leader;
         }
     }
 
-    fn stop(&mut self, tear: Tear) {
-        self.outputs.push(Output::Torn(tear.clone()));
-        self.torn = Some(tear);
-    }
-
-    /// The restart of the source document's algorithm (fault injection).
-    fn count_without_applying(&mut self) {
-        while let Some(entry) = self.log.store().entry(self.state.index.next()) {
-            let slot = self.state.index.next();
-            let hash = crate::entry::link(self.state.hash, slot, entry);
-            (self.state.index, self.state.hash) = (slot, hash.unwrap_or_default());
-        }
+    fn stop(&mut self, divergence: Divergence) {
+        self.outputs.push(Output::Diverged(divergence.clone()));
+        self.divergence = Some(divergence);
     }
 }

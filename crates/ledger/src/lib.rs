@@ -2,7 +2,7 @@
 //! stores the resulting entry, and every node applies the decided entries in the same order.
 //!
 //! - [`machine`]: the state machines that goals change.
-//! - [`Entry`]: a goal, its diff and its result; each hash covers the previous one.
+//! - [`Transaction`]: a goal, its diff and its result; each hash covers the previous one.
 //! - [`State`]: a machine after the applied entries; it accepts only the next entry.
 //! - [`Ledger`]: the core of a node: [`step`](Ledger::step) takes an input and returns the records to store and the
 //!   outputs to perform afterwards.
@@ -14,8 +14,6 @@
 
 mod certificate;
 mod entry;
-#[cfg(any(test, feature = "flaws"))]
-pub mod flaw;
 mod ledger;
 pub mod machine;
 pub mod metrics;
@@ -24,13 +22,13 @@ pub mod runtime;
 mod simulation;
 mod state;
 
-pub use holdoff_paxos::log::{Payload, Term};
+pub use holdoff_paxos::log::{EntryPayload, Term};
 pub use holdoff_paxos::{NodeId, Slot};
 
-pub use certificate::{Certificate, Head, Notary, Seal, Signature};
-pub use entry::{Entry, Hash, Logged, Part, Replicated, TxId, Value};
+pub use certificate::{Certificate, Head, HeadSignature, Notary, SignatureShare};
+pub use entry::{AppData, Hash, LogEntry, ReplicatedMachine, Transaction, TransactionOf, TxId};
 pub use ledger::{
-    Counts, How, Input, Ledger, Letter, LetterOf, MAX_VOTERS, NotChanged, Options, Outcome, Output, OutputOf,
-    ReadId, Record, Step, Store, Verified, join,
+    ChangeError, Consistency, Input, Ledger, LedgerCounters, LedgerStep, MAX_VOTERS, Message, MessageOf,
+    Options, Outcome, Output, OutputOf, ReadId, Record, Store, Verification, coalesce_appends,
 };
-pub use state::{Checkpoint, REMEMBERED, State, Tear};
+pub use state::{Checkpoint, Divergence, REMEMBERED, State};

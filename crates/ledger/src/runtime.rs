@@ -1,76 +1,81 @@
-//! Nodes as they run: a disk for each ledger, links to the other nodes, and one task that owns the core.
+//! The runtime of a node: a store for each ledger, links to the other nodes, and one task that owns the core.
 //!
 //! ```text
-//! host.rs    all ledgers of one process    node.rs      one of them, for whoever uses it
-//! door.rs    what comes in from others     settings.rs  how all that runs
-//! task.rs    the one task that owns a core writer.rs    the thread that stores
-//! store.rs   what is stored                roster.rs    who belongs to a ledger: a table in its history
-//! lines.rs   links, and what waits there   wire.rs      what is said there
-//! book.rs    where everybody is            identity.rs  who is who, and what nodes sign
-//! joining.rs becoming a member             status.rs    how it is doing, for people
-//! waiting.rs between two tries
+//! host.rs          all ledgers of one process         node.rs      the handle of one ledger, for callers
+//! service.rs       requests and packets of peers      settings.rs  timeouts, limits and addresses
+//! task.rs          the task that owns the core        writer.rs    the thread that writes to the disk
+//! store.rs         the tables on disk                 roster.rs    the members: a table in the ledger's history
+//! peers.rs         links to peers and their queues    wire.rs      packets, requests and replies
+//! address_book.rs  keys and addresses of members      identity.rs  ids of ledgers, and signatures of nodes
+//! joining.rs       how a new node finds its ledger    status.rs    the status of a node, for operators
 //! ```
 //!
 //! # Invariants
 //!
-//! - Nothing leaves before what it depends on is on disk: the core holds it back, the writer lets it go.
-//! - A node that could not store stops, and has told nobody.
-//! - A message counts by the key that its link has proved, and the life of that key's storage.
+//! - No message and no answer leaves before the records that it depends on are on disk. The core defers them, and the
+//!   writer releases them.
+//! - A node whose write has failed stops, and reports nothing that it could not store.
+//! - The sender of a message is the key that its link has proved, together with the incarnation of that key's storage.
 
-mod book;
+mod address_book;
 mod clock;
-mod door;
 mod error;
 mod host;
 mod identity;
 mod joining;
-mod lines;
 mod node;
+mod peers;
 mod roster;
+mod service;
 mod settings;
 mod status;
 mod store;
 mod task;
 #[cfg(test)]
 mod tests;
-mod waiting;
 mod wire;
 mod writer;
 
 pub use error::Error;
-pub use host::{Host, found, join};
-pub use identity::{BadLedgerId, LedgerId, node_id};
-pub use joining::{BadContact, Contact};
-pub use node::{Node, Page, Subscription};
-pub use roster::{MAX_MEMBERS, MAX_NAME_BYTES, Member, Roster, RosterRules, Wish};
-pub use settings::{Settings, Written};
-pub use status::{Counts, Glance, MemberStatus, Role, Status};
-pub use store::About;
-pub use wire::Head;
+pub use holdoff_net::PeerAddress;
+pub use host::{Host, create, join};
+pub use identity::{BadLedgerId, LedgerId};
+pub use node::{HistoryEntry, HistorySubscription, Node};
+pub use roster::{LedgerMember, MAX_MEMBERS, MAX_NAME_BYTES, MembershipChange, Roster, RosterRules};
+pub use settings::{FileSettings, Settings};
+pub use status::{LedgerStatus, MemberStatus, NodeCounters, NodeStatus, Role};
+pub use store::LedgerInfo;
+pub use wire::AppliedHead;
 
-use crate::entry::Part;
-use crate::machine::{Facts, KeyValue, Machine, Pair};
+use crate::entry::AppData;
+use crate::machine::{Facts, KeyValue, Pair, StateMachine};
 
 /// Facts and values in one ledger.
-pub type Books = Pair<Facts, KeyValue>;
+pub type DefaultMachine = Pair<Facts, KeyValue>;
 
-/// What a node's history is of: who belongs to it, and what it is for.
-pub type Estate<M> = Pair<Roster, M>;
+/// The replicated state of a node: the roster of members, and the machine that callers use.
+pub type NodeState<M> = Pair<Roster, M>;
 
-/// What somebody can want of such a ledger.
-pub type GoalOf<M> = <Estate<M> as Machine>::Goal;
-/// What it answers.
-pub type AnswerOf<M> = <Estate<M> as Machine>::Answer;
+/// The goals of a ledger with this machine.
+pub type GoalOf<M> = <NodeState<M> as StateMachine>::Goal;
+/// The answers of a ledger with this machine.
+pub type AnswerOf<M> = <NodeState<M> as StateMachine>::Answer;
 
 /// A machine that a node can run.
-pub trait Housed:
-    Machine<Goal: Part + Send, Diff: Part + Default + Send, Answer: Part + Send, Overlay: Send> + Send + 'static
+pub trait NodeMachine:
+    StateMachine<Goal: AppData + Send, Diff: AppData + Default + Send, Answer: AppData + Send, Overlay: Send>
+    + Send
+    + 'static
 {
 }
 
-impl<M> Housed for M where
-    M: Machine<Goal: Part + Send, Diff: Part + Default + Send, Answer: Part + Send, Overlay: Send>
-        + Send
+impl<M> NodeMachine for M where
+    M: StateMachine<
+            Goal: AppData + Send,
+            Diff: AppData + Default + Send,
+            Answer: AppData + Send,
+            Overlay: Send,
+        > + Send
         + 'static
 {
 }

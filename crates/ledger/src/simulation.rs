@@ -11,19 +11,17 @@
 
 mod cases;
 mod learning;
-mod machine;
-mod mutants;
-mod notary;
-mod truth;
+mod node;
+mod oracle;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use holdoff_sim::Micros;
-use holdoff_sim::kernel::{Chance, Incident, Latency, Link, Skew, World};
+use holdoff_sim::kernel::{Incident, Latency, LinkModel, SimRng, Skew, World};
 
-use machine::Machine;
-use truth::{Plan, Truth};
+use node::SimulatedNode;
+use oracle::{Oracle, RunPlan};
 
 /// The end of the fault phase, the time of the last request, and the time at which all nodes must have recovered.
 const TROUBLE_US: u64 = 4_000_000;
@@ -31,7 +29,7 @@ const QUIET_US: u64 = 6_500_000;
 const HEALED_US: u64 = 8_000_000;
 
 /// The number of occurrences of each event in a run.
-type Counts = BTreeMap<&'static str, u64>;
+pub(crate) type EventCounts = BTreeMap<&'static str, u64>;
 
 /// The faults that must occur in at least three of ten runs.
 const FAULTS: [&str; 16] = [
@@ -47,7 +45,7 @@ const FAULTS: [&str; 16] = [
     "voters changed",
     "led again",
     "false hints",
-    "handed over",
+    "leadership transferred",
     "tampered history",
     "state fetched",
     "skewed",
@@ -57,55 +55,61 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|number| number.parse().ok())
 }
 
-fn run(seed: u64) -> Result<Counts, String> {
-    let mut chance = Chance::of(seed, u64::MAX);
-    let nodes = u32::try_from(chance.between(3, 5)).unwrap();
-    let (voters_change, a_disk_is_lost) = (chance.happens(0.6), chance.happens(0.5));
-    Truth::begin(Plan { voters_change, a_disk_is_lost, early: seed % 2 == 1 });
-    let mut world: World<Machine> = World::new(seed, nodes, bad_link(&mut chance));
-    plan(&mut world, &mut chance);
+pub(crate) fn run(seed: u64) -> Result<EventCounts, String> {
+    let mut rng = SimRng::of(seed, u64::MAX);
+    let nodes = u32::try_from(rng.between(3, 5)).unwrap();
+    let (voters_change, a_disk_is_lost) = (rng.happens(0.6), rng.happens(0.5));
+    Oracle::begin(RunPlan { voters_change, a_disk_is_lost, early: seed % 2 == 1 });
+    let mut world: World<SimulatedNode> = World::new(seed, nodes, bad_link(&mut rng));
+    plan(&mut world, &mut rng);
     for node in 0..nodes {
         // Two clocks never drift further apart than the lease allows.
-        let drift_ppm = i32::try_from(chance.between(0, 40_000)).unwrap() - 20_000;
+        let drift_ppm = i32::try_from(rng.between(0, 40_000)).unwrap() - 20_000;
         world.set_skew(node, Skew { offset_us: 0, drift_ppm });
     }
-    fell_leaders(&mut world, &mut chance);
+    crash_leaders(&mut world, &mut rng);
     world.run_until(TROUBLE_US);
     heal(&mut world);
     world.run_until(HEALED_US);
     let faults = *world.faults();
-    let mut counts = Truth::end(&world)?;
+    let mut counts = Oracle::end(&world)?;
     counts.extend(faults.named());
     Ok(counts)
 }
 
-fn bad_link(chance: &mut Chance) -> Link {
-    let mut share = |most: f64| if chance.happens(0.7) { chance.unit() * most } else { 0.0 };
+fn bad_link(rng: &mut SimRng) -> LinkModel {
+    let mut share = |most: f64| if rng.happens(0.7) { rng.unit() * most } else { 0.0 };
     let delayed_by = Latency::Exponential { mean: Micros::from_millis(100) };
-    Link { loss: share(0.2), duplication: share(0.2), delay: share(0.2), delayed_by, ..Link::default() }
+    LinkModel {
+        loss: share(0.2),
+        duplication: share(0.2),
+        delay: share(0.2),
+        delayed_by,
+        ..LinkModel::default()
+    }
 }
 
 /// Plans crashes and cuts by the seed.
-fn plan(world: &mut World<Machine>, chance: &mut Chance) {
+fn plan(world: &mut World<SimulatedNode>, rng: &mut SimRng) {
     let last = world.nodes() - 1;
-    let some_node = |chance: &mut Chance| u32::try_from(chance.between(0, u64::from(last))).unwrap();
-    for _ in 0..chance.between(1, 7) {
-        let (node, at_us) = (some_node(chance), chance.between(300_000, TROUBLE_US));
-        world.plan(at_us, Incident::Crash(node));
-        world.plan(at_us + chance.between(10_000, 1_500_000), Incident::Restart(node));
+    let some_node = |rng: &mut SimRng| u32::try_from(rng.between(0, u64::from(last))).unwrap();
+    for _ in 0..rng.between(1, 7) {
+        let (node, at_us) = (some_node(rng), rng.between(300_000, TROUBLE_US));
+        world.schedule(at_us, Incident::Crash(node));
+        world.schedule(at_us + rng.between(10_000, 1_500_000), Incident::Restart(node));
     }
-    for _ in 0..chance.between(0, 5) {
-        let (node, at_us) = (some_node(chance), chance.between(0, TROUBLE_US));
-        let until_us = at_us + chance.between(50_000, 1_500_000);
-        let [deaf, mute] = [chance.happens(0.7), chance.happens(0.7)];
+    for _ in 0..rng.between(0, 5) {
+        let (node, at_us) = (some_node(rng), rng.between(0, TROUBLE_US));
+        let until_us = at_us + rng.between(50_000, 1_500_000);
+        let [deaf, mute] = [rng.happens(0.7), rng.happens(0.7)];
         if deaf != mute {
-            Truth::with(|truth| truth.count("one-way cut", 1));
+            Oracle::with(|oracle| oracle.count("one-way cut", 1));
         }
         for other in (0..=last).filter(|other| *other != node) {
             for (from, to, cut) in [(other, node, deaf), (node, other, mute)] {
                 if cut {
-                    world.plan(at_us, Incident::Cut { from, to });
-                    world.plan(until_us, Incident::Mend { from, to });
+                    world.schedule(at_us, Incident::Cut { from, to });
+                    world.schedule(until_us, Incident::Mend { from, to });
                 }
             }
         }
@@ -113,17 +117,17 @@ fn plan(world: &mut World<Machine>, chance: &mut Chance) {
 }
 
 /// Crashes up to two leaders at a time when other nodes have received entries that are not on the leader's disk.
-fn fell_leaders(world: &mut World<Machine>, chance: &mut Chance) {
-    for _ in 0..chance.between(1, 2) {
-        let at_us = world.now_us() + chance.between(300_000, TROUBLE_US / 2);
+fn crash_leaders(world: &mut World<SimulatedNode>, rng: &mut SimRng) {
+    for _ in 0..rng.between(1, 2) {
+        let at_us = world.now_us() + rng.between(300_000, TROUBLE_US / 2);
         world.run_until(at_us.min(TROUBLE_US));
         while world.now_us() < TROUBLE_US {
             let is_ahead = |node: &u32| {
                 world.node(*node).is_some() && world.disk(*node).is_some_and(|disk| disk.ahead.is_some())
             };
             if let Some(leader) = (0..world.nodes()).find(is_ahead) {
-                world.befall(Incident::Crash(leader));
-                world.plan(world.now_us() + chance.between(10_000, 1_500_000), Incident::Restart(leader));
+                world.inject(Incident::Crash(leader));
+                world.schedule(world.now_us() + rng.between(10_000, 1_500_000), Incident::Restart(leader));
                 break;
             }
             world.run_until(world.now_us() + 1_000);
@@ -131,15 +135,15 @@ fn fell_leaders(world: &mut World<Machine>, chance: &mut Chance) {
     }
 }
 
-fn heal(world: &mut World<Machine>) {
-    Truth::with(Truth::heal);
-    world.befall(Incident::Heal);
+fn heal(world: &mut World<SimulatedNode>) {
+    Oracle::with(Oracle::heal);
+    world.inject(Incident::Heal);
     for from in 0..world.nodes() {
         if world.node(from).is_none() {
-            world.befall(Incident::Restart(from));
+            world.inject(Incident::Restart(from));
         }
         for to in (0..world.nodes()).filter(|to| *to != from) {
-            world.set_link(from, to, Link::default());
+            world.set_link(from, to, LinkModel::default());
         }
     }
 }
@@ -158,13 +162,13 @@ fn seeds(part: u64) -> Range<u64> {
     }
 }
 
-fn hold_one_history(seeds: Range<u64>) {
+fn assert_one_history(seeds: Range<u64>) {
     let runs = seeds.end - seeds.start;
     let mut total: BTreeMap<&'static str, (u64, u64)> = BTreeMap::new();
     let replay = "cargo test -p holdoff-ledger --lib one_history_under";
     for seed in seeds {
-        let counts = run(seed).unwrap_or_else(|broken| {
-            panic!("seed {seed}: {broken}\nreplay: HOLDOFF_LEDGER_SEED={seed} {replay}")
+        let counts = run(seed).unwrap_or_else(|failure| {
+            panic!("seed {seed}: {failure}\nreplay: HOLDOFF_LEDGER_SEED={seed} {replay}")
         });
         for (name, count) in counts {
             let (struck, times) = total.entry(name).or_default();
@@ -175,33 +179,40 @@ fn hold_one_history(seeds: Range<u64>) {
     for (name, (struck, times)) in &total {
         println!("{name:<22} in {:>3} % of {runs} runs, {times} times", struck * 100 / runs);
     }
-    let struck = |fault| total.get(fault).copied().unwrap_or_default().0;
+    let occurred_in = |fault| total.get(fault).copied().unwrap_or_default().0;
     for fault in FAULTS.iter().filter(|_| runs >= 100) {
-        assert!(struck(*fault) * 10 >= runs * 3, "{fault} struck in {} of {runs} runs only", struck(*fault));
+        assert!(
+            occurred_in(*fault) * 10 >= runs * 3,
+            "{fault} occurred in only {} of {runs} runs",
+            occurred_in(*fault)
+        );
     }
     // In every other run leaders send entries that they have not stored yet.
-    let [ahead, early] = [struck("ahead of its disk"), runs / 2];
-    assert!(runs < 100 || ahead * 10 >= early * 3, "{ahead} of {early} were ahead of their disk only");
+    let [ahead, early] = [occurred_in("ahead of its disk"), runs / 2];
+    assert!(
+        runs < 100 || ahead * 10 >= early * 3,
+        "only {ahead} of {early} leaders were ahead of their disk"
+    );
 }
 
 #[test]
 fn one_history_under_the_first_seeds() {
-    hold_one_history(seeds(0));
+    assert_one_history(seeds(0));
 }
 
 #[test]
 fn one_history_under_the_second_seeds() {
-    hold_one_history(seeds(1));
+    assert_one_history(seeds(1));
 }
 
 #[test]
 fn one_history_under_the_third_seeds() {
-    hold_one_history(seeds(2));
+    assert_one_history(seeds(2));
 }
 
 #[test]
 fn one_history_under_the_last_seeds() {
-    hold_one_history(seeds(3));
+    assert_one_history(seeds(3));
 }
 
 #[test]

@@ -1,26 +1,21 @@
-//! The state that the applied entries have produced.
+//! The state that the applied entries have produced, and the transactions that it remembers.
 
-mod done;
-#[cfg(test)]
-mod tests;
+use std::collections::{BTreeMap, VecDeque};
 
-use holdoff_paxos::log::{self, Payload, Term};
+use holdoff_paxos::log::{self, EntryPayload, Term};
 use holdoff_paxos::{Configuration, Slot};
 use serde::{Deserialize, Serialize};
 
-pub use done::REMEMBERED;
-pub(crate) use done::{Done, Row};
-
 use crate::certificate::{Certificate, Head};
-use crate::entry::{Hash, Logged, Replicated, TxId, link};
-use crate::machine::{BadSnapshot, Failed, Misfit};
+use crate::entry::{Hash, LogEntry, ReplicatedMachine, TxId, link};
+use crate::machine::{BadSnapshot, DiffMismatch, GoalError, StateHash, Sum};
 
 /// A machine, the index of its last applied entry, and the transactions that it remembers.
 ///
 /// A state accepts only the entry at the next index whose `prev_hash` is its own hash. The index never advances
 /// without the diff.
 #[derive(Clone, Debug)]
-pub struct State<M: Replicated> {
+pub struct State<M: ReplicatedMachine> {
     pub(crate) machine: M,
     pub(crate) index: Slot,
     pub(crate) hash: Hash,
@@ -42,15 +37,15 @@ pub struct Checkpoint<A> {
     pub(crate) proof: Option<Certificate>,
     /// One configuration certificate for each configuration after the first. With them a node that knows an earlier
     /// configuration verifies a later one. They prove themselves and are not part of the state.
-    pub(crate) stones: Vec<Certificate>,
+    pub(crate) configuration_certificates: Vec<Certificate>,
 }
 
 /// The reason why an entry is not the next one. The state has not changed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Tear {
+pub enum Divergence {
     /// The entry belongs to another index.
-    #[error("the entry is for index {found}, and {next} comes next: fetch what is missing")]
+    #[error("the entry has index {found}, but the next index is {next}: fetch the missing entries")]
     Gap {
         /// The next index of the state.
         next: Slot,
@@ -58,26 +53,28 @@ pub enum Tear {
         found: Slot,
     },
     /// The entry follows another history.
-    #[error("the entry at {0} stands on another history: fetch it from somebody else")]
+    #[error("the entry at {0} continues another history: fetch it from another node")]
     Fork(Slot),
     /// The transaction of the entry is already in the history.
-    #[error("the transaction of the entry at {0} is done already: whoever wrote it is broken")]
+    #[error(
+        "the transaction of the entry at {0} is already in the history: the leader that proposed it is faulty"
+    )]
     Twice(Slot),
     /// The diff does not fit the state.
     #[error(transparent)]
-    Misfit(#[from] Misfit),
+    DiffMismatch(#[from] DiffMismatch),
     /// The diff produces a state whose hash differs from the hash in the entry.
-    #[error("the entry at {0} makes another state than it says: fetch it from somebody else")]
+    #[error("the entry at {0} produces a state with another hash than it states: fetch it from another node")]
     OtherState(Slot),
     /// The checkpoint cannot be decoded.
     #[error(transparent)]
     Checkpoint(#[from] BadSnapshot),
     /// The remembered transactions of the checkpoint cannot come from a valid history.
-    #[error("the checkpoint at {0} has transactions that are out of order: fetch it from somebody else")]
+    #[error("the checkpoint at {0} has transactions out of order: fetch it from another node")]
     Disorder(Slot),
 }
 
-impl<M: Replicated> State<M> {
+impl<M: ReplicatedMachine> State<M> {
     /// Creates the state before the first entry, with these voters.
     pub fn new(voters: Configuration) -> Self {
         let (machine, index, hash) = (M::default(), Slot(0), Hash::default());
@@ -106,16 +103,16 @@ impl<M: Replicated> State<M> {
     }
 
     /// Returns the index and the result of a transaction, or `None` if the id is unknown or forgotten.
-    pub fn done(&self, tx_id: TxId) -> Option<(Slot, &Result<M::Answer, Failed>)> {
+    pub fn done(&self, tx_id: TxId) -> Option<(Slot, &Result<M::Answer, GoalError>)> {
         self.done.get(tx_id)
     }
 
     /// Applies the next entry.
-    pub fn apply(&mut self, slot: Slot, entry: &Logged<M>) -> Result<(), Tear> {
+    pub fn apply(&mut self, slot: Slot, entry: &LogEntry<M>) -> Result<(), Divergence> {
         let mut over = M::Overlay::default();
         let hash = self.fits(slot, entry)?;
-        if let Payload::Value(value) = &entry.payload {
-            self.machine.lay(&mut over, value.diff.clone())?;
+        if let EntryPayload::Value(value) = &entry.payload {
+            self.machine.stage(&mut over, value.diff.clone())?;
         }
         self.settle(slot, hash, entry, &mut over)
     }
@@ -124,14 +121,14 @@ impl<M: Replicated> State<M> {
     pub(crate) fn settle_oldest(
         &mut self,
         slot: Slot,
-        entry: &Logged<M>,
+        entry: &LogEntry<M>,
         over: &mut M::Overlay,
-    ) -> Result<(), Tear> {
+    ) -> Result<(), Divergence> {
         let hash = self.fits(slot, entry)?;
-        let Payload::Value(value) = &entry.payload else { return self.settle(slot, hash, entry, over) };
-        self.machine.settle(over)?;
+        let EntryPayload::Value(value) = &entry.payload else { return self.settle(slot, hash, entry, over) };
+        self.machine.commit_oldest(over)?;
         if self.machine.hash(&M::Overlay::default()) != value.state_hash {
-            return Err(Tear::OtherState(slot));
+            return Err(Divergence::OtherState(slot));
         }
         self.go_on(slot, hash, entry);
         Ok(())
@@ -141,45 +138,45 @@ impl<M: Replicated> State<M> {
         &mut self,
         slot: Slot,
         hash: Hash,
-        entry: &Logged<M>,
+        entry: &LogEntry<M>,
         over: &mut M::Overlay,
-    ) -> Result<(), Tear> {
-        if let Payload::Value(value) = &entry.payload {
+    ) -> Result<(), Divergence> {
+        if let EntryPayload::Value(value) = &entry.payload {
             if self.machine.hash(over) != value.state_hash {
-                return Err(Tear::OtherState(slot));
+                return Err(Divergence::OtherState(slot));
             }
-            self.machine.settle(over)?;
+            self.machine.commit_oldest(over)?;
         }
         self.go_on(slot, hash, entry);
         Ok(())
     }
 
     /// Checks that this is the next entry, and returns its hash.
-    fn fits(&self, slot: Slot, entry: &Logged<M>) -> Result<Hash, Tear> {
+    fn fits(&self, slot: Slot, entry: &LogEntry<M>) -> Result<Hash, Divergence> {
         let next = self.index.next();
         if slot != next {
-            return Err(Tear::Gap { next, found: slot });
+            return Err(Divergence::Gap { next, found: slot });
         }
-        if let Payload::Value(value) = &entry.payload {
+        if let EntryPayload::Value(value) = &entry.payload {
             if value.index != slot {
-                return Err(Tear::Gap { next, found: value.index });
+                return Err(Divergence::Gap { next, found: value.index });
             }
             if value.prev_hash != self.hash || value.term != entry.term {
-                return Err(Tear::Fork(slot));
+                return Err(Divergence::Fork(slot));
             }
             if self.done.get(value.tx_id).is_some() {
-                return Err(Tear::Twice(slot));
+                return Err(Divergence::Twice(slot));
             }
         }
-        link(self.hash, slot, entry).ok_or(Tear::Fork(slot))
+        link(self.hash, slot, entry).ok_or(Divergence::Fork(slot))
     }
 
-    fn go_on(&mut self, slot: Slot, hash: Hash, entry: &Logged<M>) {
+    fn go_on(&mut self, slot: Slot, hash: Hash, entry: &LogEntry<M>) {
         (self.index, self.hash, self.term) = (slot, hash, entry.term);
         match &entry.payload {
-            Payload::Value(value) => self.done.add(slot, value.tx_id, value.result.clone()),
-            Payload::Configuration(voters) => (self.start, self.voters) = (slot.next(), voters.clone()),
-            Payload::Barrier => {}
+            EntryPayload::Value(value) => self.done.add(slot, value.tx_id, value.result.clone()),
+            EntryPayload::Configuration(voters) => (self.start, self.voters) = (slot.next(), voters.clone()),
+            EntryPayload::NoOp => {}
         }
         self.done.forget(slot);
     }
@@ -187,7 +184,7 @@ impl<M: Replicated> State<M> {
     /// Returns the whole state as a checkpoint, without a proof and without configuration certificates.
     pub(crate) fn checkpoint(&self) -> Checkpoint<M::Answer> {
         let (machine, done) = (self.machine.snapshot(), self.done.rows());
-        Checkpoint { hash: self.hash, machine, done, proof: None, stones: Vec::new() }
+        Checkpoint { hash: self.hash, machine, done, proof: None, configuration_certificates: Vec::new() }
     }
 
     /// Returns the head of the applied history.
@@ -204,15 +201,15 @@ impl<M: Replicated> State<M> {
     }
 
     /// Restores the state from a snapshot of the log.
-    pub(crate) fn restore(snapshot: &log::Snapshot<Checkpoint<M::Answer>>) -> Result<Self, Tear> {
-        let log::Mark { slot: index, term } = snapshot.last;
+    pub(crate) fn restore(snapshot: &log::Snapshot<Checkpoint<M::Answer>>) -> Result<Self, Divergence> {
+        let log::LogId { slot: index, term } = snapshot.last;
         let (start, voters) = (snapshot.start, snapshot.configuration.clone());
         if index == Slot(0) {
             return Ok(Self::new(voters));
         }
         let Checkpoint { hash, machine, done, .. } = &snapshot.state;
         let machine = M::restore(machine)?;
-        let done = Done::of(done, index).ok_or(Tear::Disorder(index))?;
+        let done = Done::of(done, index).ok_or(Divergence::Disorder(index))?;
         Ok(Self { machine, index, hash: *hash, term, start, voters, done })
     }
 }
@@ -221,6 +218,268 @@ impl<A> Default for Checkpoint<A> {
     /// The checkpoint before the first entry.
     fn default() -> Self {
         let (hash, machine, done) = (Hash::default(), Vec::new(), Vec::new());
-        Self { hash, machine, done, proof: None, stones: Vec::new() }
+        Self { hash, machine, done, proof: None, configuration_certificates: Vec::new() }
+    }
+}
+
+/// The number of indices for which a state remembers transactions. All nodes forget a transaction at the same index.
+/// Therefore this is a constant of the format and not an option.
+pub const REMEMBERED: u64 = 10_000;
+
+/// A transaction, its index and its result.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Row<A> {
+    slot: Slot,
+    tx_id: TxId,
+    result: Result<A, GoalError>,
+}
+
+/// The transactions of the last [`REMEMBERED`] indices, and their results.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Done<A> {
+    results: BTreeMap<TxId, (Slot, Result<A, GoalError>)>,
+    order: VecDeque<(Slot, TxId)>,
+    /// The sum of all rows, which is equal on all nodes at the same index.
+    sum: Sum,
+}
+
+impl<A> Default for Done<A> {
+    fn default() -> Self {
+        Self { results: BTreeMap::new(), order: VecDeque::new(), sum: Sum::default() }
+    }
+}
+
+impl<A: Clone + Serialize> Done<A> {
+    /// Builds the set from rows in the order of their indices. Returns `None` if the rows are out of order, if an id
+    /// occurs twice, or if a row is outside the range that is remembered at the last index.
+    pub(crate) fn of(rows: &[Row<A>], last: Slot) -> Option<Self> {
+        let mut done = Self::default();
+        for Row { slot, tx_id, result } in rows {
+            let is_next = done.order.back().is_none_or(|(before, _)| before < slot);
+            let is_known = *slot <= last && slot.0.saturating_add(REMEMBERED) > last.0;
+            if !is_next || !is_known || done.results.contains_key(tx_id) {
+                return None;
+            }
+            done.add(*slot, *tx_id, result.clone());
+        }
+        Some(done)
+    }
+
+    /// Returns all rows, in the order of their indices.
+    pub(crate) fn rows(&self) -> Vec<Row<A>> {
+        let row = |(slot, tx_id): &(Slot, TxId)| {
+            let (_, result) = self.results.get(tx_id)?;
+            Some(Row { slot: *slot, tx_id: *tx_id, result: result.clone() })
+        };
+        self.order.iter().filter_map(row).collect()
+    }
+
+    pub(crate) fn hash(&self) -> StateHash {
+        self.sum.hash("done")
+    }
+
+    pub(crate) fn get(&self, tx_id: TxId) -> Option<(Slot, &Result<A, GoalError>)> {
+        self.results.get(&tx_id).map(|(slot, result)| (*slot, result))
+    }
+
+    /// Adds a transaction and forgets the transactions that are too old.
+    pub(crate) fn add(&mut self, slot: Slot, tx_id: TxId, result: Result<A, GoalError>) {
+        self.sum.add(&bytes(slot, tx_id, &result));
+        self.results.insert(tx_id, (slot, result));
+        self.order.push_back((slot, tx_id));
+        self.forget(slot);
+    }
+
+    /// Forgets the transactions that are too old at this index, whatever the entry at this index is.
+    pub(crate) fn forget(&mut self, now: Slot) {
+        while let Some((slot, tx_id)) = self.order.front().copied() {
+            if slot.0.saturating_add(REMEMBERED) > now.0 {
+                break;
+            }
+            if let Some((_, result)) = self.results.remove(&tx_id) {
+                self.sum.take_away(&bytes(slot, tx_id, &result));
+            }
+            self.order.pop_front();
+        }
+    }
+}
+
+/// Encodes a row. A result that could be encoded for the history can be encoded here.
+fn bytes<A: Serialize>(slot: Slot, tx_id: TxId, result: &Result<A, GoalError>) -> Vec<u8> {
+    postcard::to_stdvec(&(slot, tx_id, result)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use holdoff_paxos::NodeId;
+    use holdoff_paxos::log::Term;
+
+    use super::*;
+    use crate::entry::{LogEntry, Transaction};
+    use crate::machine::{Command, Facts, Key, KeyValue, Overlay, StateMachine, Value};
+
+    fn voters() -> Configuration {
+        Configuration::new([NodeId(1)]).unwrap()
+    }
+
+    fn term() -> Term {
+        Term::new(Slot(1), 1, NodeId(1))
+    }
+
+    /// Returns the next entry, as a leader would create it.
+    fn next(state: &State<KeyValue>, tx_id: u128, command: Command) -> LogEntry<KeyValue> {
+        let goal = vec![command];
+        let mut over = Overlay::default();
+        let ran = state.machine.execute(&over, &goal);
+        let (diff, result) = match ran {
+            Ok((diff, answer)) => (diff, Ok(answer)),
+            Err(failed) => (crate::machine::Diff::default(), Err(failed)),
+        };
+        state.machine.stage(&mut over, diff.clone()).unwrap();
+        let state_hash = state.machine.hash(&over);
+        let (index, term, prev_hash, tx_id) = (state.index.next(), term(), state.hash, TxId(tx_id));
+        let entry = Transaction { index, term, prev_hash, tx_id, goal, diff, result, state_hash };
+        log::Entry { term, payload: EntryPayload::Value(entry) }
+    }
+
+    fn add(by: i64) -> Command {
+        Command::Increment(Key::new("a").unwrap(), by)
+    }
+
+    fn with_one() -> State<KeyValue> {
+        let mut state = State::new(voters());
+        state.apply(Slot(1), &log::Entry { term: term(), payload: EntryPayload::NoOp }).unwrap();
+        let entry = next(&state, 1, add(5));
+        state.apply(Slot(2), &entry).unwrap();
+        state
+    }
+
+    fn changed(
+        entry: &LogEntry<KeyValue>,
+        change: impl FnOnce(&mut crate::TransactionOf<KeyValue>),
+    ) -> LogEntry<KeyValue> {
+        let mut entry = entry.clone();
+        let EntryPayload::Value(value) = &mut entry.payload else { unreachable!() };
+        change(value);
+        entry
+    }
+
+    #[test]
+    fn only_the_next_entry_of_the_same_history_is_applied() {
+        let mut state = with_one();
+        let before = (state.index, state.hash, state.machine.clone());
+        let entry = next(&state, 2, add(1));
+        let refused = [
+            (
+                Slot(4),
+                entry.clone(),
+                "the entry has index 4, but the next index is 3: fetch the missing entries",
+            ),
+            (
+                Slot(2),
+                entry.clone(),
+                "the entry has index 2, but the next index is 3: fetch the missing entries",
+            ),
+            (
+                Slot(3),
+                changed(&entry, |value| value.index = Slot(4)),
+                "the entry has index 4, but the next index is 3: fetch the missing entries",
+            ),
+            (
+                Slot(3),
+                changed(&entry, |value| value.prev_hash = Hash::default()),
+                "the entry at 3 continues another history: fetch it from another node",
+            ),
+            (
+                Slot(3),
+                changed(&entry, |value| value.term = Term::none()),
+                "the entry at 3 continues another history: fetch it from another node",
+            ),
+            (
+                Slot(3),
+                changed(&entry, |value| value.tx_id = TxId(1)),
+                "the transaction of the entry at 3 is already in the history: the leader that proposed it is faulty",
+            ),
+            (
+                Slot(3),
+                changed(&entry, |value| value.diff = crate::machine::Diff::default()),
+                "the entry at 3 produces a state with another hash than it states: fetch it from another node",
+            ),
+        ];
+        for (slot, entry, why) in refused {
+            assert_eq!(state.apply(slot, &entry).unwrap_err().to_string(), why);
+            assert_eq!((state.index, state.hash, state.machine.clone()), before);
+        }
+        state.apply(Slot(3), &entry).unwrap();
+        assert_eq!(state.done(TxId(2)), Some((Slot(3), &Ok(vec![Some(Value::from(6))]))));
+    }
+
+    #[test]
+    fn the_hash_covers_every_field() {
+        let state = with_one();
+        let entry = next(&state, 2, add(1));
+        let hash = |entry: &LogEntry<KeyValue>| link(state.hash, Slot(3), entry).unwrap();
+        let other = next(&state, 2, add(2));
+        let EntryPayload::Value(other) = other.payload else { unreachable!() };
+        let changes = [
+            changed(&entry, |value| value.index = Slot(9)),
+            changed(&entry, |value| value.term = Term::none()),
+            changed(&entry, |value| value.prev_hash = Hash::default()),
+            changed(&entry, |value| value.tx_id = TxId(9)),
+            changed(&entry, |value| value.goal = other.goal.clone()),
+            changed(&entry, |value| value.diff = other.diff.clone()),
+            changed(&entry, |value| value.result = other.result.clone()),
+            changed(&entry, |value| value.result = Err(GoalError::NoMatch)),
+            changed(&entry, |value| value.state_hash = other.state_hash),
+            log::Entry { term: Term::none(), payload: entry.payload.clone() },
+        ];
+        for changed in &changes {
+            assert_ne!(hash(changed), hash(&entry), "{changed:?}");
+        }
+        assert_ne!(link(state.hash, Slot(4), &entry), Some(hash(&entry)));
+        assert_ne!(link(Hash::default(), Slot(3), &entry), Some(hash(&entry)));
+    }
+
+    #[test]
+    fn a_failed_goal_takes_an_index_and_changes_nothing() {
+        let mut state = with_one();
+        let before = state.machine.clone();
+        let entry = next(&state, 2, add(i64::MAX));
+        state.apply(Slot(3), &entry).unwrap();
+        assert_eq!((state.index, &state.machine), (Slot(3), &before));
+        assert!(matches!(state.done(TxId(2)), Some((Slot(3), Err(GoalError::NoResult(_))))));
+    }
+
+    #[test]
+    fn a_checkpoint_contains_the_whole_state() {
+        let state = with_one();
+        let (last, configuration) = (log::LogId { slot: state.index, term: term() }, voters());
+        let bytes = postcard::to_stdvec(&state.checkpoint()).unwrap();
+        let snapshot = log::Snapshot {
+            last,
+            start: Slot(1),
+            configuration,
+            state: postcard::from_bytes(&bytes).unwrap(),
+        };
+        let mut restored = State::<KeyValue>::restore(&snapshot).unwrap();
+        assert_eq!(format!("{restored:?}"), format!("{state:?}"));
+        let again = next(&state, 1, add(1));
+        assert_eq!(restored.apply(Slot(3), &again), Err(Divergence::Twice(Slot(3))));
+    }
+
+    #[test]
+    fn a_state_of_facts_applies_entries() {
+        let mut state = State::<Facts>::new(voters());
+        state.apply(Slot(1), &log::Entry { term: term(), payload: EntryPayload::NoOp }).unwrap();
+        assert_eq!(state.index(), Slot(1));
+    }
+
+    #[test]
+    fn old_transactions_are_forgotten_at_the_same_index() {
+        let mut done = Done::<()>::default();
+        for index in 1..=REMEMBERED + 1 {
+            done.add(Slot(index), TxId(u128::from(index)), Ok(()));
+        }
+        assert!(done.get(TxId(1)).is_none() && done.get(TxId(2)).is_some());
     }
 }

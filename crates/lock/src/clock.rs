@@ -24,13 +24,13 @@ pub(crate) fn now() -> Duration {
 /// Sleeps until [`now`] has reached `moment`.
 pub(crate) async fn sleep_until(moment: Duration) {
     /// The longest sleep between two readings of [`now`], and so the most that a suspension can delay the return.
-    const LONGEST: Duration = Duration::from_secs(1);
+    const MAX_SLEEP: Duration = Duration::from_secs(1);
     loop {
         let left = moment.saturating_sub(now());
         if left.is_zero() {
             return;
         }
-        tokio::time::sleep(left.min(LONGEST)).await;
+        tokio::time::sleep(left.min(MAX_SLEEP)).await;
     }
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn roll() -> u32 {
 }
 
 /// Returns the origin: an hour before the first call. A runtime with paused time may have started before that call.
-#[expect(clippy::disallowed_methods, reason = "the one door")]
+#[expect(clippy::disallowed_methods, reason = "the only access to this clock")]
 fn start() -> Instant {
     static START: OnceLock<Instant> = OnceLock::new();
     *START.get_or_init(|| {
@@ -51,7 +51,7 @@ fn start() -> Instant {
 
 /// Returns the seconds since 1970 on the wall clock. The wall clock can be set, so no lease is measured with it.
 #[cfg(feature = "ledger")]
-#[expect(clippy::disallowed_methods, reason = "the one door")]
+#[expect(clippy::disallowed_methods, reason = "the only access to this clock")]
 pub(crate) fn wall_s() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH);
     since.unwrap_or_default().as_secs()
@@ -74,7 +74,7 @@ pub(crate) fn boot() -> String {
 
 /// Returns the time of the wall clock, which can be set: on other systems this crate reads no boot clock.
 #[cfg(all(feature = "sqlite", not(any(target_os = "linux", target_os = "android"))))]
-#[expect(clippy::disallowed_methods, reason = "the one door")]
+#[expect(clippy::disallowed_methods, reason = "the only access to this clock")]
 pub(crate) fn since_boot() -> Duration {
     std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
@@ -90,7 +90,7 @@ pub(crate) fn boot() -> String {
 fn suspended() -> Duration {
     use rustix::time::{ClockId, clock_gettime};
 
-    static LONGEST_MS: AtomicU64 = AtomicU64::new(0);
+    static MAX_SUSPENDED_MS: AtomicU64 = AtomicU64::new(0);
     // Read the boot clock first. If the thread is preempted between the two readings, the difference is too small,
     // never too large; the largest difference seen is correct.
     let boot = clock_gettime(ClockId::Boottime);
@@ -98,7 +98,7 @@ fn suspended() -> Duration {
     let millis = |time: rustix::time::Timespec| time.tv_sec * 1000 + time.tv_nsec / 1_000_000;
     let apart = u64::try_from(millis(boot) - millis(awake)).unwrap_or(0);
     let apart = apart / STEP_MS * STEP_MS;
-    Duration::from_millis(LONGEST_MS.fetch_max(apart, Ordering::Relaxed).max(apart))
+    Duration::from_millis(MAX_SUSPENDED_MS.fetch_max(apart, Ordering::Relaxed).max(apart))
 }
 
 /// Returns zero: on other systems a suspension is not detected, and only fencing tokens protect the resource.
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn paused_time_is_this_clocks_time() {
+    async fn the_clock_follows_paused_time() {
         let before = now();
         tokio::time::sleep(Duration::from_secs(100)).await;
         let passed = now().saturating_sub(before);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_at_least_the_boot_clock() {
+    fn the_clock_is_not_behind_the_boot_clock() {
         let before = (now(), rustix::time::clock_gettime(rustix::time::ClockId::Boottime));
         #[expect(clippy::disallowed_methods, reason = "real time must pass")]
         std::thread::sleep(Duration::from_millis(30));

@@ -10,7 +10,7 @@ use crate::{Holder, InvalidKey, Token};
 pub enum Error {
     /// Another client held the lock at every attempt that the policy allowed. The acquisition no longer waits in the
     /// store.
-    #[error("the lock is held{}: given up after {attempts} attempts and {waited:?}", by(.holder.as_deref()))]
+    #[error("the lock is held{}: gave up after {attempts} attempts and {waited:?}; wait longer, or retry later", by(.holder.as_deref()))]
     Contended {
         /// The holder at the time of the last request, if known.
         holder: Option<Box<Holder>>,
@@ -20,7 +20,7 @@ pub enum Error {
         waited: Duration,
     },
     /// The deadline passed before the lock was free. The acquisition no longer waits in the store.
-    #[error("the lock was not free in time, but held{}: given up after {waited:?}", by(.holder.as_deref()))]
+    #[error("the deadline passed after {waited:?} while the lock was held{}; wait longer, or retry later", by(.holder.as_deref()))]
     DeadlineExceeded {
         /// The holder at the time of the last request, if known.
         holder: Option<Box<Holder>>,
@@ -28,16 +28,16 @@ pub enum Error {
         waited: Duration,
     },
     /// The caller cancelled the acquisition. It no longer waits in the store.
-    #[error("waiting for the lock was cancelled")]
+    #[error("the acquisition was cancelled")]
     Cancelled,
     /// The lease was not renewed in time, or an operator force-released the lock. Another client may hold it now.
-    #[error("the lock with token {token} is lost: stop what it protects; its writes are refused by now")]
+    #[error("the lock with token {token} is lost, and another client may hold it: stop the protected work")]
     Lost {
         /// The token the lock was held with.
         token: Token,
     },
     /// The store could not be reached, or it rejected the request.
-    #[error("the store failed ({}): {source}", if *.transient { "it may pass by itself" } else { "it will not pass by itself" })]
+    #[error("the store of the locks failed ({}): {source}", if *.transient { "transient: retry" } else { "permanent: a retry will not help" })]
     Store {
         /// Whether a later call may succeed.
         transient: bool,
@@ -48,7 +48,7 @@ pub enum Error {
     #[error(transparent)]
     InvalidKey(#[from] InvalidKey),
     /// The queue of this process for this key is full.
-    #[error("{limit} already wait for this lock in this process: come back later")]
+    #[error("the queue for this lock in this process is full ({limit} waiters): retry later")]
     TooManyWaiters {
         /// The maximum number of waiters.
         limit: usize,
@@ -63,6 +63,14 @@ fn by(holder: Option<&Holder>) -> String {
 }
 
 impl Error {
+    /// Returns the error of a store that failed, or that could not be reached.
+    pub(crate) fn store(
+        transient: bool,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Self::Store { transient, source: source.into() }
+    }
+
     /// Returns whether a later call may succeed.
     pub const fn is_transient(&self) -> bool {
         matches!(

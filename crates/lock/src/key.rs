@@ -6,15 +6,15 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 
 /// The maximum length of a key in bytes.
-const LONGEST: usize = 64 * 1024;
+const MAX_KEY_BYTES: usize = 64 * 1024;
 /// The maximum length of a namespace in bytes.
-const LONGEST_NAMESPACE: usize = 200;
+const MAX_NAMESPACE_BYTES: usize = 200;
 /// The maximum length of the readable form of a key.
-const READABLE: usize = 200;
+const MAX_READABLE_BYTES: usize = 200;
 
 /// The key of a lock: any bytes, in a namespace.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Key(Arc<Parts>);
+pub struct LockKey(Arc<Parts>);
 
 #[derive(PartialEq, Eq, Hash, Debug)]
 struct Parts {
@@ -28,24 +28,24 @@ struct Parts {
 #[non_exhaustive]
 pub enum InvalidKey {
     /// The key is empty.
-    #[error("the key is empty: name what is locked")]
+    #[error("the key is empty: pass the name of the resource to lock")]
     Empty,
     /// The key is too long.
-    #[error("the key has {0} bytes, and may have {LONGEST}: lock a digest of it")]
+    #[error("the key has {0} bytes, and the limit is {MAX_KEY_BYTES}: use a digest of it as the key")]
     TooLong(usize),
     /// The namespace is empty or too long.
-    #[error("the namespace has {0} bytes, and must have 1 to {LONGEST_NAMESPACE}")]
+    #[error("the namespace has {0} bytes, and must have 1 to {MAX_NAMESPACE_BYTES} bytes")]
     Namespace(usize),
 }
 
-impl Key {
+impl LockKey {
     /// Returns the key of these bytes.
     pub fn new(namespace: &str, bytes: impl AsRef<[u8]>) -> Result<Self, InvalidKey> {
         let bytes = bytes.as_ref();
         match (namespace.len(), bytes.len()) {
-            (length, _) if length == 0 || length > LONGEST_NAMESPACE => Err(InvalidKey::Namespace(length)),
+            (length, _) if length == 0 || length > MAX_NAMESPACE_BYTES => Err(InvalidKey::Namespace(length)),
             (_, 0) => Err(InvalidKey::Empty),
-            (_, length) if length > LONGEST => Err(InvalidKey::TooLong(length)),
+            (_, length) if length > MAX_KEY_BYTES => Err(InvalidKey::TooLong(length)),
             _ => Ok(Self(Arc::new(Parts {
                 namespace: namespace.to_owned(),
                 readable: readable(bytes),
@@ -71,17 +71,36 @@ impl Key {
 
     /// Returns the digest in hexadecimal digits.
     pub(crate) fn hex(&self) -> String {
-        self.digest().iter().fold(String::with_capacity(64), |mut hex, byte| {
-            _ = write!(hex, "{byte:02x}");
-            hex
-        })
+        to_hex(self.digest())
     }
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for LockKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.readable())
     }
+}
+
+/// Returns bytes in hexadecimal digits.
+pub(crate) fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut digits, byte| {
+        // Writing to a string cannot fail.
+        _ = write!(digits, "{byte:02x}");
+        digits
+    })
+}
+
+/// Returns the digest with these hexadecimal digits.
+#[cfg(any(feature = "kubernetes", feature = "ledger", feature = "postgres"))]
+pub(crate) fn digest_from_hex(digits: &str) -> Option<[u8; 32]> {
+    let mut digest = [0; 32];
+    if digits.len() != 2 * digest.len() {
+        return None;
+    }
+    for (index, byte) in digest.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(digits.get(2 * index..2 * index + 2)?, 16).ok()?;
+    }
+    Some(digest)
 }
 
 /// Hashes the namespace's length, the namespace and the bytes. The length keeps different pairs from colliding.
@@ -102,7 +121,7 @@ fn readable(bytes: &[u8]) -> String {
             } else {
                 shown.push(letter);
             }
-            if shown.len() >= READABLE {
+            if shown.len() >= MAX_READABLE_BYTES {
                 shown.push('…');
                 return shown;
             }
@@ -110,7 +129,7 @@ fn readable(bytes: &[u8]) -> String {
         for byte in chunk.invalid() {
             _ = write!(shown, "\\x{byte:02x}");
         }
-        if shown.len() >= READABLE {
+        if shown.len() >= MAX_READABLE_BYTES {
             shown.push('…');
             return shown;
         }
@@ -123,21 +142,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_any_bytes_but_none() {
-        assert_eq!(Key::new("default", ""), Err(InvalidKey::Empty));
-        assert_eq!(Key::new("", "a"), Err(InvalidKey::Namespace(0)));
-        assert!(Key::new("default", vec![0_u8; 10_000]).is_ok());
-        assert!(Key::new("default", vec![0_u8; LONGEST + 1]).is_err());
-        let key = Key::new("default", [b'a', 0, 0xff, b'\n']).unwrap();
+    fn a_key_is_any_nonempty_sequence_of_bytes() {
+        assert_eq!(LockKey::new("default", ""), Err(InvalidKey::Empty));
+        assert_eq!(LockKey::new("", "a"), Err(InvalidKey::Namespace(0)));
+        assert!(LockKey::new("default", vec![0_u8; 10_000]).is_ok());
+        assert!(LockKey::new("default", vec![0_u8; MAX_KEY_BYTES + 1]).is_err());
+        let key = LockKey::new("default", [b'a', 0, 0xff, b'\n']).unwrap();
         assert_eq!(key.readable(), "a\\u{0}\\xff\\n");
-        let long = Key::new("default", [0xff; 10_000]).unwrap();
-        assert!(long.readable().len() < READABLE + 20, "{}", long.readable().len());
+        let long = LockKey::new("default", [0xff; 10_000]).unwrap();
+        assert!(long.readable().len() < MAX_READABLE_BYTES + 20, "{}", long.readable().len());
     }
 
     #[test]
-    fn a_namespace_does_not_run_into_its_key() {
+    fn different_pairs_of_namespace_and_key_have_different_digests() {
         let [one, other] =
-            [("ab", "c"), ("a", "bc")].map(|(namespace, key)| Key::new(namespace, key).unwrap());
+            [("ab", "c"), ("a", "bc")].map(|(namespace, key)| LockKey::new(namespace, key).unwrap());
         assert_ne!(one.digest(), other.digest());
     }
 }

@@ -1,13 +1,13 @@
 //! Distributed locks: leases with fencing tokens.
 //!
 //! ```text
-//! locks.rs     the door: acquire, try, poll, once, inspect      guard.rs   what a holder has, and how it is lost
-//! line.rs      those of one process stand in line               pursuit.rs one acquisition: carries out what wait.rs says
-//! wait.rs      pure: what to do next while it is not ours       tenure.rs  pure: when to renew, until when it is ours
-//! store.rs     what a store must do: one compare-and-set        engine/    memory, sqlite, postgres, kubernetes, ledger
-//! row.rs       the same, as a pure model of one key             wakes.rs   hearing that a lock was let go
-//! asking.rs    asking a store: time limits and the breaker      fence/     the resource's side: refusing stale tokens
-//! lease.rs     locks that somebody else keeps                   settings/  the file's [lock]
+//! locks.rs        the entry point: open, acquire, poll, once, inspect     guard.rs     a held lock: renewal, release, loss
+//! acquisition.rs  one acquisition: executes the decisions of wait.rs      queue.rs     the queue of this process's contenders
+//! wait.rs         pure: the next action of a contender                    validity.rs  pure: when to renew, until when it is held
+//! store.rs        the trait of a store: one compare-and-set per call      engine/      memory, sqlite, postgres, kubernetes, ledger
+//! row.rs          pure: the state machine of one key                      notify.rs    notifications of released locks
+//! store_client.rs store calls with a timeout and a circuit breaker        fence.rs     the resource's side: rejects stale tokens
+//! lease.rs        locks that a remote client maintains                    settings.rs  defaults, and the section [lock]
 //! ```
 //!
 //! Start with [`Locks::acquire`]; most callers need [`Locks::once`]. `simulation.rs` runs the pure parts against each
@@ -29,7 +29,7 @@
 //!
 //! Shared (read) locks, and protection of a resource that does not check tokens.
 
-mod asking;
+mod acquisition;
 mod clock;
 mod engine;
 mod error;
@@ -37,18 +37,17 @@ mod fence;
 mod guard;
 mod key;
 mod lease;
-mod line;
 mod locks;
 pub mod metrics;
-mod owner;
-mod pursuit;
+mod notify;
+mod queue;
 mod row;
 mod settings;
 mod store;
-mod tenure;
+mod store_client;
 mod token;
+mod validity;
 mod wait;
-mod wakes;
 
 pub use error::Error;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
@@ -57,12 +56,11 @@ pub use fence::FenceError;
 pub use fence::postgres;
 #[cfg(feature = "sqlite")]
 pub use fence::sqlite;
-pub use fence::{FencedCell, Stale};
+pub use fence::{FencedCell, StaleToken};
 pub use guard::Guard;
-pub use key::{InvalidKey, Key};
-pub use lease::{Handover, Lease};
-pub use locks::{Acquire, Filter, Locks, MakeOnce, Once, OnceError, Polled};
-pub use owner::{Nonce, Owner};
+pub use key::{InvalidKey, LockKey};
+pub use lease::{DetachedLease, Lease, Nonce, Owner};
+pub use locks::{Acquire, CreateOnce, LockFilter, Locks, Once, OnceError, Polled};
 pub use settings::Settings;
 pub use store::{Holder, LockRecord};
 pub use token::Token;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use metrics::{counter, describe_counter, describe_histogram, histogram};
 
 use crate::wait::Backoff;
-use crate::{Error, Key};
+use crate::{Error, LockKey};
 
 const ATTEMPTS: &str = "holdoff_lock_attempts_total";
 const ACQUISITIONS: &str = "holdoff_lock_acquisitions_total";
@@ -16,7 +16,7 @@ const HOLD_SECONDS: &str = "holdoff_lock_hold_seconds";
 const BACKOFF_SECONDS: &str = "holdoff_lock_backoff_seconds";
 const LOST: &str = "holdoff_lock_lost_total";
 const RENEWALS_FAILED: &str = "holdoff_lock_renewals_failed_total";
-const FOUND_WAITING: &str = "holdoff_lock_found_waiting_total";
+const FOUND_BEFORE_GRANT: &str = "holdoff_lock_found_before_grant_total";
 const WAKE_UPS: &str = "holdoff_lock_wake_ups_total";
 
 /// The attempts with a label of their own. All later attempts share one label.
@@ -24,15 +24,15 @@ const LABELLED: [&str; 9] = ["1", "2", "3", "4", "5", "6", "7", "8", "9"];
 
 /// Registers the help text of every metric. Call it once, after the recorder is installed.
 pub fn describe() {
-    describe_counter!(ATTEMPTS, "times that a store was asked for a lock, wake-ups included");
-    describe_counter!(ACQUISITIONS, "acquisitions that ended, by outcome");
-    describe_histogram!(WAIT_SECONDS, metrics::Unit::Seconds, "how long acquisitions took, by outcome");
-    describe_histogram!(HOLD_SECONDS, metrics::Unit::Seconds, "how long locks were held");
+    describe_counter!(ATTEMPTS, "requests for a lock to the store, including those after a notification");
+    describe_counter!(ACQUISITIONS, "completed acquisitions, by outcome");
+    describe_histogram!(WAIT_SECONDS, metrics::Unit::Seconds, "duration of acquisitions, by outcome");
+    describe_histogram!(HOLD_SECONDS, metrics::Unit::Seconds, "time that locks were held");
     describe_histogram!(BACKOFF_SECONDS, metrics::Unit::Seconds, "backoffs drawn, by attempt");
-    describe_counter!(LOST, "locks that were lost while they were held");
-    describe_counter!(RENEWALS_FAILED, "renewals that a store did not answer");
-    describe_counter!(FOUND_WAITING, "things found made by somebody else before the lock was had");
-    describe_counter!(WAKE_UPS, "waits that ended because a lock was, or should be, free");
+    describe_counter!(LOST, "held locks that were lost: not renewed in time, or force-released");
+    describe_counter!(RENEWALS_FAILED, "renewals that failed or had no response");
+    describe_counter!(FOUND_BEFORE_GRANT, "values that a probe found before the lock was acquired");
+    describe_counter!(WAKE_UPS, "waits that ended early because of a notification or an expired lease");
 }
 
 /// Returns the outcome label of an acquisition.
@@ -46,17 +46,17 @@ pub(crate) fn outcome(error: Option<&Error>) -> &'static str {
     }
 }
 
-pub(crate) fn asked(key: &Key) {
+pub(crate) fn requested(key: &LockKey) {
     counter!(ATTEMPTS, "namespace" => key.namespace().to_owned()).increment(1);
 }
 
-pub(crate) fn ended(key: &Key, outcome: &'static str, waited: Duration) {
+pub(crate) fn ended(key: &LockKey, outcome: &'static str, waited: Duration) {
     counter!(ACQUISITIONS, "namespace" => key.namespace().to_owned(), "outcome" => outcome).increment(1);
     histogram!(WAIT_SECONDS, "namespace" => key.namespace().to_owned(), "outcome" => outcome)
         .record(waited.as_secs_f64());
 }
 
-pub(crate) fn held(key: &Key, held: Duration) {
+pub(crate) fn held(key: &LockKey, held: Duration) {
     histogram!(HOLD_SECONDS, "namespace" => key.namespace().to_owned()).record(held.as_secs_f64());
 }
 
@@ -66,18 +66,18 @@ pub(crate) fn backed_off(backoff: Backoff) {
     histogram!(BACKOFF_SECONDS, "attempt" => attempt).record(backoff.delay.as_secs_f64());
 }
 
-pub(crate) fn lost(key: &Key) {
+pub(crate) fn lost(key: &LockKey) {
     counter!(LOST, "namespace" => key.namespace().to_owned()).increment(1);
 }
 
-pub(crate) fn renewal_failed(key: &Key) {
+pub(crate) fn renewal_failed(key: &LockKey) {
     counter!(RENEWALS_FAILED, "namespace" => key.namespace().to_owned()).increment(1);
 }
 
-pub(crate) fn found_waiting(key: &Key) {
-    counter!(FOUND_WAITING, "namespace" => key.namespace().to_owned()).increment(1);
+pub(crate) fn found_before_grant(key: &LockKey) {
+    counter!(FOUND_BEFORE_GRANT, "namespace" => key.namespace().to_owned()).increment(1);
 }
 
-pub(crate) fn woken(key: &Key) {
+pub(crate) fn woken(key: &LockKey) {
     counter!(WAKE_UPS, "namespace" => key.namespace().to_owned()).increment(1);
 }

@@ -1,36 +1,36 @@
 //! The state machine of one key in a store, as a pure model: every engine behaves like it. Time is an input.
 //!
 //! ```text
-//!            bid                       release, withdraw, force          bid of the one it is kept for
-//!   free ─────────▶ held by a nonce ──────────────────────────▶ kept ──────────────────────────────▶ held
-//!     ▲                 │  ▲                                     │
-//!     │   lease over    │  └─ renew, bid of the same nonce       │ headstart over, or nobody waits
-//!     └─────────────────┴────────────────────────────────────────┘
+//!        acquire                    release, withdraw, force            acquire by the nonce of the reservation
+//!   free ────────▶ held by a nonce ─────────────────────────▶ reserved ────────────────────────────────────────▶ held
+//!     ▲                │  ▲                                     │
+//!     │ lease expired  │  └─ renew, acquire by the same nonce   │ reservation ended, or no waiter
+//!     └────────────────┴────────────────────────────────────────┘
 //! ```
 
 use std::time::Duration;
 
-use crate::store::{Answer, HEADSTART, Held};
-use crate::wakes::Heard;
-use crate::{Holder, Key, LockRecord, Nonce, Owner, Token};
+use crate::notify::Notification;
+use crate::store::{AcquireOutcome, AcquireRefusal, RESERVATION};
+use crate::{Holder, LockKey, LockRecord, Nonce, Owner, Token};
 
 /// The maximum number of recorded waiters. A waiter beyond it asks again like the others, but gets no reservation.
-const MOST_WAITERS: usize = 4096;
+const MAX_WAITERS: usize = 4096;
 
 /// A key: its holder, its waiters, and its reservation.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) token: Token,
-    pub(crate) lease: Option<Lease>,
+    pub(crate) lease: Option<LeaseRow>,
     /// The waiters, in the order of their first request.
-    pub(crate) line: Vec<Waiter>,
-    pub(crate) kept: Option<Waiter>,
+    pub(crate) waiters: Vec<Waiter>,
+    pub(crate) reserved: Option<Waiter>,
     pub(crate) touched: Duration,
 }
 
 /// The holder, the time of the grant, and the expiry.
 #[derive(Clone, Debug)]
-pub(crate) struct Lease {
+pub(crate) struct LeaseRow {
     pub(crate) owner: Owner,
     pub(crate) token: Token,
     pub(crate) since: Duration,
@@ -45,9 +45,9 @@ pub(crate) struct Waiter {
 }
 
 /// The base of the tokens of a whole store.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ground {
-    pub(crate) era: u64,
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TokenBase {
+    pub(crate) epoch: u64,
     /// The highest token of all pruned locks.
     pub(crate) floor: Token,
 }
@@ -55,54 +55,60 @@ pub(crate) struct Ground {
 impl Row {
     /// Returns the row of a key that was never held.
     pub(crate) fn new(now: Duration) -> Self {
-        Self { token: Token::new(0), lease: None, line: Vec::new(), kept: None, touched: now }
+        Self { token: Token::new(0), lease: None, waiters: Vec::new(), reserved: None, touched: now }
     }
 
     /// Grants the lock, or records the contender as a waiter.
-    pub(crate) fn bid(
+    pub(crate) fn try_acquire(
         &mut self,
         owner: &Owner,
         lease: Duration,
-        waits: Option<Duration>,
-        ground: Ground,
+        waits_for: Option<Duration>,
+        token_base: TokenBase,
         now: Duration,
-    ) -> Answer {
+    ) -> AcquireOutcome {
         self.touched = now;
-        self.line.retain(|waiter| waiter.until > now);
+        self.waiters.retain(|waiter| waiter.until > now);
         let until = now.saturating_add(lease);
         if let Some(mine) = self.lease.as_mut().filter(|held| held.owner.nonce == owner.nonce) {
             mine.until = mine.until.max(until);
-            return Answer::Granted(mine.token);
+            return AcquireOutcome::Granted(mine.token);
         }
-        if let Some(held) = self.obstacle(owner.nonce, now) {
-            return Answer::Held(self.noted(held, owner.nonce, waits, now));
+        if let Some(held) = self.refusal(owner.nonce, now) {
+            return AcquireOutcome::Refused(self.register(held, owner.nonce, waits_for, now));
         }
-        self.line.retain(|waiter| waiter.nonce != owner.nonce);
-        self.kept = None;
-        self.token = self.token.next(ground.era, ground.floor);
-        self.lease = Some(Lease { owner: owner.clone(), token: self.token, since: now, until });
-        Answer::Granted(self.token)
+        self.waiters.retain(|waiter| waiter.nonce != owner.nonce);
+        self.reserved = None;
+        self.token = self.token.next(token_base.epoch, token_base.floor);
+        self.lease = Some(LeaseRow { owner: owner.clone(), token: self.token, since: now, until });
+        AcquireOutcome::Granted(self.token)
     }
 
     /// Returns the reason why the lock cannot be granted now, if there is one.
-    fn obstacle(&self, nonce: Nonce, now: Duration) -> Option<Held> {
+    fn refusal(&self, nonce: Nonce, now: Duration) -> Option<AcquireRefusal> {
         if let Some(holder) = self.holder(now) {
-            return Some(Held { free_in: holder.ends_in, holder: Some(holder), waiting: 0 });
+            return Some(AcquireRefusal { free_in: holder.ends_in, holder: Some(holder), waiting: 0 });
         }
-        let kept = self.kept.filter(|kept| kept.until > now && kept.nonce != nonce)?;
-        Some(Held { holder: None, free_in: kept.until.saturating_sub(now), waiting: 0 })
+        let reserved = self.reserved.filter(|reserved| reserved.until > now && reserved.nonce != nonce)?;
+        Some(AcquireRefusal { holder: None, free_in: reserved.until.saturating_sub(now), waiting: 0 })
     }
 
-    fn noted(&mut self, held: Held, nonce: Nonce, waits: Option<Duration>, now: Duration) -> Held {
-        let has_room = self.line.len() < MOST_WAITERS;
-        if let Some(until) = waits.map(|waits| now.saturating_add(waits)) {
-            match self.line.iter_mut().find(|waiter| waiter.nonce == nonce) {
+    fn register(
+        &mut self,
+        held: AcquireRefusal,
+        nonce: Nonce,
+        waits_for: Option<Duration>,
+        now: Duration,
+    ) -> AcquireRefusal {
+        let has_room = self.waiters.len() < MAX_WAITERS;
+        if let Some(until) = waits_for.map(|waits_for| now.saturating_add(waits_for)) {
+            match self.waiters.iter_mut().find(|waiter| waiter.nonce == nonce) {
                 Some(mine) => mine.until = mine.until.max(until),
-                None if has_room => self.line.push(Waiter { nonce, until }),
+                None if has_room => self.waiters.push(Waiter { nonce, until }),
                 None => {}
             }
         }
-        Held { waiting: self.waiting(now), ..held }
+        AcquireRefusal { waiting: self.waiting(now), ..held }
     }
 
     /// Extends the lease. Returns false if this nonce and token do not hold the lock.
@@ -116,37 +122,41 @@ impl Row {
     }
 
     /// Releases the lock if this nonce and token hold it. Returns the notification to send.
-    pub(crate) fn release(&mut self, nonce: Nonce, token: Token, now: Duration) -> Option<Heard> {
-        let is_mine = |held: &Lease| held.owner.nonce == nonce && held.token == token;
-        self.lease.as_ref().is_some_and(is_mine).then(|| self.let_go(now))
+    pub(crate) fn release(&mut self, nonce: Nonce, token: Token, now: Duration) -> Option<Notification> {
+        let is_mine = |held: &LeaseRow| held.owner.nonce == nonce && held.token == token;
+        self.lease.as_ref().is_some_and(is_mine).then(|| self.free(now))
     }
 
     /// Removes all state of a nonce. Returns the notification to send if that freed the lock.
-    pub(crate) fn withdraw(&mut self, nonce: Nonce, now: Duration) -> Option<Heard> {
-        self.line.retain(|waiter| waiter.nonce != nonce);
+    pub(crate) fn withdraw(&mut self, nonce: Nonce, now: Duration) -> Option<Notification> {
+        self.waiters.retain(|waiter| waiter.nonce != nonce);
         let has_it = self.lease.as_ref().is_some_and(|held| held.owner.nonce == nonce);
-        let was_next = self.kept.is_some_and(|kept| kept.nonce == nonce);
-        (has_it || was_next).then(|| self.let_go(now))
+        let was_next = self.reserved.is_some_and(|reserved| reserved.nonce == nonce);
+        (has_it || was_next).then(|| self.free(now))
     }
 
     /// Takes the lock from its holder, and raises the token above all of the holder's.
-    pub(crate) fn force_release(&mut self, ground: Ground, now: Duration) -> Option<(Option<Holder>, Heard)> {
+    pub(crate) fn force_release(
+        &mut self,
+        token_base: TokenBase,
+        now: Duration,
+    ) -> Option<(Option<Holder>, Notification)> {
         self.lease.as_ref()?;
         let holder = self.holder(now);
-        self.token = self.token.next(ground.era, ground.floor);
-        Some((holder, self.let_go(now)))
+        self.token = self.token.next(token_base.epoch, token_base.floor);
+        Some((holder, self.free(now)))
     }
 
     /// Frees the lock, and reserves it for the longest-waiting contender.
-    fn let_go(&mut self, now: Duration) -> Heard {
+    fn free(&mut self, now: Duration) -> Notification {
         self.touched = now;
         self.lease = None;
-        self.line.retain(|waiter| waiter.until > now);
-        self.kept = self
-            .line
+        self.waiters.retain(|waiter| waiter.until > now);
+        self.reserved = self
+            .waiters
             .first()
-            .map(|first| Waiter { nonce: first.nonce, until: now.saturating_add(HEADSTART) });
-        self.kept.map_or(Heard::Maybe, |kept| Heard::Next(kept.nonce))
+            .map(|first| Waiter { nonce: first.nonce, until: now.saturating_add(RESERVATION) });
+        self.reserved.map_or(Notification::MayBeFree, |reserved| Notification::ReservedFor(reserved.nonce))
     }
 
     /// Returns the token with which this nonce holds the lock, also after its lease has expired, until the next grant.
@@ -166,7 +176,7 @@ impl Row {
 
     /// Returns the number of waiters.
     pub(crate) fn waiting(&self, now: Duration) -> u32 {
-        let live = self.line.iter().filter(|waiter| waiter.until > now).count();
+        let live = self.waiters.iter().filter(|waiter| waiter.until > now).count();
         u32::try_from(live).unwrap_or(u32::MAX)
     }
 
@@ -183,7 +193,7 @@ impl Row {
     }
 
     /// Returns the state of the lock for display.
-    pub(crate) fn record(&self, key: &Key, now: Duration) -> LockRecord {
+    pub(crate) fn record(&self, key: &LockKey, now: Duration) -> LockRecord {
         LockRecord {
             namespace: key.namespace().to_owned(),
             key: key.readable().to_owned(),
@@ -201,117 +211,124 @@ mod tests {
 
     use super::*;
 
-    const GROUND: Ground = Ground { era: 0, floor: Token::new(0) };
+    const TOKEN_BASE: TokenBase = TokenBase { epoch: 0, floor: Token::new(0) };
     const SECOND: Duration = Duration::from_secs(1);
 
     fn nonce(number: u128) -> Nonce {
         Nonce::new(Uuid::from_u128(number))
     }
 
-    fn bid(row: &mut Row, number: u128, now: Duration) -> Answer {
+    fn acquire(row: &mut Row, number: u128, now: Duration) -> AcquireOutcome {
         let owner = Owner { nonce: nonce(number), name: number.to_string() };
-        row.bid(&owner, SECOND, Some(SECOND * 2), GROUND, now)
+        row.try_acquire(&owner, SECOND, Some(SECOND * 2), TOKEN_BASE, now)
     }
 
-    fn granted(answer: Answer) -> u64 {
+    fn granted(answer: AcquireOutcome) -> u64 {
         match answer {
-            Answer::Granted(token) => token.get(),
-            Answer::Held(held) => panic!("{held:?}"),
+            AcquireOutcome::Granted(token) => token.get(),
+            AcquireOutcome::Refused(held) => panic!("{held:?}"),
         }
     }
 
-    fn held(answer: Answer) -> Held {
+    fn held(answer: AcquireOutcome) -> AcquireRefusal {
         match answer {
-            Answer::Granted(token) => panic!("granted with {token}"),
-            Answer::Held(held) => held,
+            AcquireOutcome::Granted(token) => panic!("granted with {token}"),
+            AcquireOutcome::Refused(held) => held,
         }
     }
 
     #[test]
-    fn asking_twice_with_one_nonce_is_granted_once_and_lasts_longer() {
+    fn a_repeated_request_keeps_the_token_and_extends_the_lease() {
         let mut row = Row::new(Duration::ZERO);
-        assert_eq!(granted(bid(&mut row, 1, Duration::ZERO)), 1);
-        assert_eq!(granted(bid(&mut row, 1, SECOND / 2)), 1);
-        let held = held(bid(&mut row, 2, SECOND));
+        assert_eq!(granted(acquire(&mut row, 1, Duration::ZERO)), 1);
+        assert_eq!(granted(acquire(&mut row, 1, SECOND / 2)), 1);
+        let held = held(acquire(&mut row, 2, SECOND));
         assert_eq!((held.free_in, held.waiting), (SECOND / 2, 1));
     }
 
     #[test]
-    fn a_lease_that_is_over_may_be_renewed_until_somebody_takes_it() {
+    fn an_expired_lease_can_be_renewed_before_the_next_grant() {
         let mut row = Row::new(Duration::ZERO);
-        let token = Token::new(granted(bid(&mut row, 1, Duration::ZERO)));
+        let token = Token::new(granted(acquire(&mut row, 1, Duration::ZERO)));
         assert!(row.renew(nonce(1), token, SECOND, SECOND * 5));
-        assert_eq!(granted(bid(&mut row, 2, SECOND * 7)), 2);
+        assert_eq!(granted(acquire(&mut row, 2, SECOND * 7)), 2);
         assert!(!row.renew(nonce(1), token, SECOND, SECOND * 7));
-        assert_eq!(row.release(nonce(1), token, SECOND * 7), None, "it is another's");
+        assert_eq!(row.release(nonce(1), token, SECOND * 7), None, "another nonce holds it");
         assert_eq!(row.granted(nonce(2)), Some(Token::new(2)));
     }
 
     #[test]
     fn a_late_renewal_does_not_shorten_the_lease() {
         let mut row = Row::new(Duration::ZERO);
-        let token = Token::new(granted(bid(&mut row, 1, SECOND)));
+        let token = Token::new(granted(acquire(&mut row, 1, SECOND)));
         assert!(row.renew(nonce(1), token, SECOND / 4, SECOND));
         assert_eq!(row.holder(SECOND).map(|holder| holder.ends_in), Some(SECOND));
     }
 
     #[test]
-    fn it_is_kept_for_the_one_that_waits_longest_and_only_for_a_moment() {
+    fn a_released_lock_is_reserved_for_the_longest_waiting_contender_for_a_limited_time() {
         let mut row = Row::new(Duration::ZERO);
-        let token = Token::new(granted(bid(&mut row, 1, Duration::ZERO)));
+        let token = Token::new(granted(acquire(&mut row, 1, Duration::ZERO)));
         for number in [2, 3] {
-            held(bid(&mut row, number, Duration::ZERO));
+            held(acquire(&mut row, number, Duration::ZERO));
         }
-        assert_eq!(row.release(nonce(1), token, SECOND / 2), Some(Heard::Next(nonce(2))));
-        let kept = held(bid(&mut row, 1, SECOND / 2));
-        assert!(kept.holder.is_none() && kept.free_in == HEADSTART, "the one that let go must not barge in");
-        held(bid(&mut row, 3, SECOND / 2));
-        assert_eq!(granted(bid(&mut row.clone(), 3, SECOND / 2 + HEADSTART)), 2, "the moment is over");
-        assert_eq!(granted(bid(&mut row, 2, SECOND / 2)), 2);
+        assert_eq!(row.release(nonce(1), token, SECOND / 2), Some(Notification::ReservedFor(nonce(2))));
+        let reserved = held(acquire(&mut row, 1, SECOND / 2));
+        assert!(
+            reserved.holder.is_none() && reserved.free_in == RESERVATION,
+            "the previous holder must not overtake"
+        );
+        held(acquire(&mut row, 3, SECOND / 2));
+        assert_eq!(
+            granted(acquire(&mut row.clone(), 3, SECOND / 2 + RESERVATION)),
+            2,
+            "the reservation has ended"
+        );
+        assert_eq!(granted(acquire(&mut row, 2, SECOND / 2)), 2);
     }
 
     #[test]
-    fn one_that_stopped_asking_is_passed_over() {
+    fn a_waiter_that_stopped_asking_is_passed_over() {
         let mut row = Row::new(Duration::ZERO);
-        let token = Token::new(granted(bid(&mut row, 1, Duration::ZERO)));
-        held(bid(&mut row, 2, Duration::ZERO));
-        held(bid(&mut row, 3, SECOND / 2));
+        let token = Token::new(granted(acquire(&mut row, 1, Duration::ZERO)));
+        held(acquire(&mut row, 2, Duration::ZERO));
+        held(acquire(&mut row, 3, SECOND / 2));
         let after = SECOND * 9 / 4;
-        assert_eq!(row.release(nonce(1), token, after), Some(Heard::Next(nonce(3))));
-        assert_eq!(row.withdraw(nonce(3), after), Some(Heard::Maybe), "nobody is left");
-        assert_eq!(granted(bid(&mut row, 9, after)), 2);
+        assert_eq!(row.release(nonce(1), token, after), Some(Notification::ReservedFor(nonce(3))));
+        assert_eq!(row.withdraw(nonce(3), after), Some(Notification::MayBeFree), "no waiter is left");
+        assert_eq!(granted(acquire(&mut row, 9, after)), 2);
     }
 
     #[test]
-    fn a_withdrawn_grant_and_a_withdrawn_turn_are_handed_on() {
+    fn a_withdrawn_grant_or_reservation_passes_to_the_next_waiter() {
         let mut row = Row::new(Duration::ZERO);
-        granted(bid(&mut row, 1, Duration::ZERO));
+        granted(acquire(&mut row, 1, Duration::ZERO));
         for number in [2, 3] {
-            held(bid(&mut row, number, Duration::ZERO));
+            held(acquire(&mut row, number, Duration::ZERO));
         }
-        assert_eq!(row.withdraw(nonce(1), SECOND / 2), Some(Heard::Next(nonce(2))));
-        assert_eq!(row.withdraw(nonce(2), SECOND / 2), Some(Heard::Next(nonce(3))));
+        assert_eq!(row.withdraw(nonce(1), SECOND / 2), Some(Notification::ReservedFor(nonce(2))));
+        assert_eq!(row.withdraw(nonce(2), SECOND / 2), Some(Notification::ReservedFor(nonce(3))));
         assert_eq!(row.withdraw(nonce(7), SECOND / 2), None);
     }
 
     #[test]
-    fn force_raises_the_token_so_that_the_old_one_is_refused() {
+    fn a_forced_release_raises_the_token_above_the_holders() {
         let mut row = Row::new(Duration::ZERO);
-        let token = Token::new(granted(bid(&mut row, 1, Duration::ZERO)));
-        let (holder, heard) = row.force_release(GROUND, Duration::ZERO).expect("it is held");
-        assert_eq!((holder.map(|holder| holder.token), heard), (Some(token), Heard::Maybe));
+        let token = Token::new(granted(acquire(&mut row, 1, Duration::ZERO)));
+        let (holder, notification) = row.force_release(TOKEN_BASE, Duration::ZERO).expect("it is held");
+        assert_eq!((holder.map(|holder| holder.token), notification), (Some(token), Notification::MayBeFree));
         assert_eq!(row.token(), Token::new(2));
         assert!(!row.renew(nonce(1), token, SECOND, Duration::ZERO));
-        assert!(row.force_release(GROUND, Duration::ZERO).is_none());
-        assert_eq!(granted(bid(&mut row, 1, Duration::ZERO)), 3);
+        assert!(row.force_release(TOKEN_BASE, Duration::ZERO).is_none());
+        assert_eq!(granted(acquire(&mut row, 1, Duration::ZERO)), 3);
     }
 
     #[test]
-    fn one_that_will_not_wait_is_not_noted() {
+    fn a_contender_that_does_not_wait_is_not_recorded() {
         let mut row = Row::new(Duration::ZERO);
-        granted(bid(&mut row, 1, Duration::ZERO));
+        granted(acquire(&mut row, 1, Duration::ZERO));
         let owner = Owner { nonce: nonce(2), name: String::new() };
-        let answer = row.bid(&owner, SECOND, None, GROUND, Duration::ZERO);
+        let answer = row.try_acquire(&owner, SECOND, None, TOKEN_BASE, Duration::ZERO);
         assert_eq!(held(answer).waiting, 0);
         assert!(!row.is_idle(SECOND, SECOND) && row.is_idle(SECOND, SECOND * 2));
     }

@@ -26,18 +26,18 @@ impl Token {
     }
 
     /// Returns the fencing epoch in which the token was granted.
-    pub const fn era(self) -> u64 {
+    pub const fn epoch(self) -> u64 {
         self.0 >> COUNTER_BITS
     }
 
     /// Returns the lowest token of an epoch.
-    pub(crate) const fn first_of(era: u64) -> Self {
-        Self((era << COUNTER_BITS) + 1)
+    pub(crate) const fn first_of(epoch: u64) -> Self {
+        Self((epoch << COUNTER_BITS) + 1)
     }
 
     /// Returns the next token to grant in this epoch, above this token and above all pruned tokens.
-    pub(crate) fn next(self, era: u64, floor: Self) -> Self {
-        Self(self.0.max(floor.0).saturating_add(1)).max(Self::first_of(era))
+    pub(crate) fn next(self, epoch: u64, floor: Self) -> Self {
+        Self(self.0.max(floor.0).saturating_add(1)).max(Self::first_of(epoch))
     }
 }
 
@@ -52,12 +52,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_era_is_above_everything_before() {
+    fn a_token_of_a_new_epoch_is_above_all_earlier_tokens() {
         let zero = Token::new(0);
         let first = zero.next(0, zero);
         assert_eq!(first.get(), 1);
         assert_eq!(first.next(0, zero).get(), 2);
-        assert_eq!(first.next(0, Token::new(9)).get(), 10, "above what was pruned");
+        assert_eq!(first.next(0, Token::new(9)).get(), 10, "it is above the floor");
         let raised = Token::new(1_000_000).next(1, zero);
         assert_eq!(raised, Token::first_of(1));
         assert_eq!(raised.next(1, zero).get(), raised.get() + 1);

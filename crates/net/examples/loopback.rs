@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use holdoff_net::{Allow, Fault, Handler, Key, Link, LinkOptions, Peer, Remote, Server, ServerOptions};
+use holdoff_net::{
+    AllowList, Handler, HandlerError, Link, LinkOptions, Peer, PeerAddress, SecretKey, Server, ServerOptions,
+};
 use tokio::time::Instant;
 
 struct Echo;
 
 #[async_trait]
 impl Handler for Echo {
-    async fn call(&self, _peer: &Peer, request: Bytes) -> Result<Bytes, Fault> {
+    async fn call(&self, _peer: &Peer, request: Bytes) -> Result<Bytes, HandlerError> {
         Ok(request)
     }
 }
@@ -20,11 +22,11 @@ impl Handler for Echo {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     const CALLS: usize = 20_000;
-    let (mine, theirs) = (Key::generate()?, Key::generate()?);
-    let options = ServerOptions { allow: Allow::only([mine.public()]), ..ServerOptions::default() };
+    let (mine, theirs) = (SecretKey::generate()?, SecretKey::generate()?);
+    let options = ServerOptions { allow: AllowList::only([mine.public()]), ..ServerOptions::default() };
     let server = Server::start(&theirs, "127.0.0.1:0", Echo, options).await?;
-    let remote = Remote { key: theirs.public(), address: server.address().to_string() };
-    let (link, _hearing) = Link::new(&mine, remote, LinkOptions::default())?;
+    let remote = PeerAddress { key: theirs.public(), address: server.address().to_string() };
+    let (link, _pushes) = Link::new(&mine, remote, LinkOptions::default())?;
 
     let began = Instant::now();
     link.connect().await?;

@@ -10,101 +10,100 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
 use crate::queue::Receiver;
-use crate::wire::decoder::NoFrame;
-use crate::wire::{Decoder, Frame, LENGTH_BYTES, Malformed, Terms};
-use crate::{Refusal, clock, metrics};
+use crate::wire::{AnnouncedLimits, Decoder, Frame, LENGTH_BYTES, Malformed, NoFrame};
+use crate::{CloseReason, clock, metrics};
 
 /// The time limit for the closing handshake.
-const FAREWELL: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The writer combines queued frames into one write of about this size.
 const BATCH_BYTES: usize = 64 * 1024;
 
 /// The reason why a connection ended.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Ended {
+pub(crate) enum ConnectionEnd {
     /// The other side closed the connection without a reason.
-    #[error("the other side has closed the connection")]
+    #[error("the peer closed the connection")]
     Closed,
     /// The other side closed the connection and gave a reason.
     #[error("{0}")]
-    Bye(Refusal),
+    ClosedByPeer(CloseReason),
     /// The other side sent bytes that violate the protocol.
     #[error("{0}")]
     Malformed(#[from] Malformed),
     /// The other side sent nothing within the idle timeout.
-    #[error("nothing was heard for {0:?}")]
-    Silent(Duration),
+    #[error("the peer sent nothing for {0:?}")]
+    IdleTimeout(Duration),
     /// The other side read nothing within the idle timeout.
-    #[error("nothing could be sent for {0:?}")]
-    Stalled(Duration),
+    #[error("the peer read nothing for {0:?}")]
+    WriteTimeout(Duration),
     /// The stream failed.
     #[error("{0}")]
-    Failed(#[from] io::Error),
+    Io(#[from] io::Error),
     /// This side closed the connection.
-    #[error("the connection was closed on this side")]
-    Left(Refusal),
+    #[error("this side closed the connection")]
+    ClosedLocally(CloseReason),
 }
 
-impl Ended {
+impl ConnectionEnd {
     /// Returns the reason to send to the other side, or `None` if the other side cannot receive one.
-    fn farewell(&self) -> Option<Refusal> {
+    fn reason_to_send(&self) -> Option<CloseReason> {
         match self {
             Self::Malformed(Malformed::Truncated)
             | Self::Closed
-            | Self::Bye(_)
-            | Self::Failed(_)
-            | Self::Stalled(_) => None,
-            Self::Malformed(_) => Some(Refusal::Malformed),
-            Self::Silent(_) => Some(Refusal::Silent),
-            Self::Left(reason) => Some(*reason),
+            | Self::ClosedByPeer(_)
+            | Self::Io(_)
+            | Self::WriteTimeout(_) => None,
+            Self::Malformed(_) => Some(CloseReason::Malformed),
+            Self::IdleTimeout(_) => Some(CloseReason::IdleTimeout),
+            Self::ClosedLocally(reason) => Some(*reason),
         }
     }
 }
 
 /// A request to end a connection, with the reason.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Cut {
+pub(crate) struct CloseRequest {
     token: CancellationToken,
-    reason: std::sync::Arc<std::sync::OnceLock<Refusal>>,
+    reason: std::sync::Arc<std::sync::OnceLock<CloseReason>>,
 }
 
-impl Cut {
+impl CloseRequest {
     /// Requests the end of the connection. The first reason counts.
-    pub(crate) fn cut(&self, reason: Refusal) {
+    pub(crate) fn request(&self, reason: CloseReason) {
         let _ = self.reason.set(reason);
         self.token.cancel();
     }
 
-    pub(crate) fn is_cut(&self) -> bool {
+    pub(crate) fn is_requested(&self) -> bool {
         self.token.is_cancelled()
     }
 
-    pub(crate) async fn wished(&self) -> Refusal {
+    pub(crate) async fn requested(&self) -> CloseReason {
         self.token.cancelled().await;
-        self.reason.get().copied().unwrap_or(Refusal::Leaving)
+        self.reason.get().copied().unwrap_or(CloseReason::ShuttingDown)
     }
 }
 
 /// Reads frames. A frame must arrive completely within the idle timeout.
-pub(crate) struct Reader<R> {
+pub(crate) struct FrameReader<R> {
     stream: R,
     decoder: Decoder,
     idle: Duration,
 }
 
-impl<R: AsyncRead + Unpin> Reader<R> {
+impl<R: AsyncRead + Unpin> FrameReader<R> {
     pub(crate) fn new(stream: R, decoder: Decoder, idle: Duration) -> Self {
         Self { stream, decoder, idle }
     }
 
-    pub(crate) async fn next(&mut self) -> Result<Bytes, Ended> {
+    pub(crate) async fn next(&mut self) -> Result<Bytes, ConnectionEnd> {
         let body = match clock::within(self.idle, self.decoder.next(&mut self.stream)).await {
             Ok(Ok(body)) => body,
-            Ok(Err(NoFrame::End)) => return Err(Ended::Closed),
+            Ok(Err(NoFrame::End)) => return Err(ConnectionEnd::Closed),
             Ok(Err(NoFrame::Malformed(malformed))) => return Err(malformed.into()),
-            Ok(Err(NoFrame::Failed(error))) => return Err(over(error)),
-            Err(_) => return Err(Ended::Silent(self.idle)),
+            Ok(Err(NoFrame::Failed(error))) => return Err(ended_by(error)),
+            Err(_) => return Err(ConnectionEnd::IdleTimeout(self.idle)),
         };
         metrics::received(LENGTH_BYTES + body.len());
         Ok(body)
@@ -112,13 +111,13 @@ impl<R: AsyncRead + Unpin> Reader<R> {
 
     /// Reads and discards the bytes still in flight. Closing a socket with unread bytes resets the connection and would
     /// destroy the closing frame.
-    pub(crate) async fn linger(mut self) {
-        linger(&mut self.stream).await;
+    pub(crate) async fn drain(mut self) {
+        drain(&mut self.stream).await;
     }
 }
 
-/// See [`Reader::linger`].
-pub(crate) async fn linger(stream: &mut (impl AsyncRead + Unpin)) {
+/// See [`FrameReader::drain`].
+pub(crate) async fn drain(stream: &mut (impl AsyncRead + Unpin)) {
     const MOST: u64 = 2 * 1024 * 1024;
     let mut rest = stream.take(MOST);
     let discard = tokio::io::copy(&mut rest, &mut tokio::io::sink()).await;
@@ -127,10 +126,10 @@ pub(crate) async fn linger(stream: &mut (impl AsyncRead + Unpin)) {
 
 /// Converts an I/O error. TLS has a closing message of its own; a peer that closes the stream without it counts as
 /// closed, not as failed.
-pub(crate) fn over(error: io::Error) -> Ended {
+pub(crate) fn ended_by(error: io::Error) -> ConnectionEnd {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof => Ended::Closed,
-        _ => Ended::Failed(error),
+        io::ErrorKind::UnexpectedEof => ConnectionEnd::Closed,
+        _ => ConnectionEnd::Io(error),
     }
 }
 
@@ -181,22 +180,22 @@ impl Outbox {
 }
 
 /// Writes frames.
-pub(crate) struct Writer<W> {
+pub(crate) struct FrameWriter<W> {
     pub(crate) stream: W,
     pub(crate) outbox: Outbox,
     /// The limits that the other side has announced.
-    pub(crate) theirs: Terms,
+    pub(crate) theirs: AnnouncedLimits,
     /// The time limit of one write.
     pub(crate) stall: Duration,
     /// Cancelled when this side announces its departure; the connection stays open for now.
     pub(crate) leaving: CancellationToken,
     /// Set when this side closes the connection.
-    pub(crate) cut: Cut,
+    pub(crate) close_request: CloseRequest,
 }
 
-impl<W: AsyncWrite + Unpin> Writer<W> {
+impl<W: AsyncWrite + Unpin> FrameWriter<W> {
     /// Writes frames until the connection ends.
-    pub(crate) async fn run(mut self) -> Ended {
+    pub(crate) async fn run(mut self) -> ConnectionEnd {
         let mut batch = BytesMut::new();
         let mut has_warned = false;
         loop {
@@ -204,16 +203,16 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
             let mut frames = 1;
             tokio::select! {
                 biased;
-                reason = self.cut.wished() => return self.leave(reason, batch).await,
+                reason = self.close_request.requested() => return self.leave(reason, batch).await,
                 () = self.leaving.cancelled(), if !has_warned => {
                     has_warned = true;
-                    batch.extend_from_slice(&Frame::Bye { reason: Refusal::Leaving }.to_bytes());
+                    batch.extend_from_slice(&Frame::Close { reason: CloseReason::ShuttingDown }.to_bytes());
                 }
                 frame = self.outbox.next() => {
                     batch.extend_from_slice(&frame);
                     frames += self.outbox.fill(&mut batch);
                 }
-                () = clock::sleep(self.theirs.sign_every()) => batch.extend_from_slice(&Frame::Alive.to_bytes()),
+                () = clock::sleep(self.theirs.keep_alive_interval()) => batch.extend_from_slice(&Frame::KeepAlive.to_bytes()),
             }
             if let Err(ended) = self.write(&batch, frames).await {
                 return ended;
@@ -225,10 +224,10 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         }
     }
 
-    async fn leave(mut self, reason: Refusal, mut batch: BytesMut) -> Ended {
+    async fn leave(mut self, reason: CloseReason, mut batch: BytesMut) -> ConnectionEnd {
         // On an orderly shutdown the writer sends the queued frames first. Otherwise the peer receives only the reason.
-        let is_in_peace = reason == Refusal::Leaving;
-        let mut frames = if is_in_peace { self.outbox.fill(&mut batch) } else { 0 };
+        let is_orderly = reason == CloseReason::ShuttingDown;
+        let mut frames = if is_orderly { self.outbox.fill(&mut batch) } else { 0 };
         while frames > 0 {
             if let Err(ended) = self.write(&batch, frames).await {
                 return ended;
@@ -236,14 +235,14 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
             batch.clear();
             frames = self.outbox.fill(&mut batch);
         }
-        let bye = Frame::Bye { reason }.to_bytes();
-        let said = self.write(&bye, 1).await;
-        let closed = clock::within(FAREWELL, self.stream.shutdown()).await;
-        drop((said, closed));
-        Ended::Left(reason)
+        let close = Frame::Close { reason }.to_bytes();
+        let written = self.write(&close, 1).await;
+        let closed = clock::within(CLOSE_TIMEOUT, self.stream.shutdown()).await;
+        drop((written, closed));
+        ConnectionEnd::ClosedLocally(reason)
     }
 
-    async fn write(&mut self, bytes: &[u8], frames: u64) -> Result<(), Ended> {
+    async fn write(&mut self, bytes: &[u8], frames: u64) -> Result<(), ConnectionEnd> {
         let stream = &mut self.stream;
         let written = async {
             stream.write_all(bytes).await?;
@@ -254,47 +253,47 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
                 metrics::sent(frames, bytes.len());
                 Ok(())
             }
-            Ok(Err(error)) => Err(over(error)),
-            Err(_) => Err(Ended::Stalled(self.stall)),
+            Ok(Err(error)) => Err(ended_by(error)),
+            Err(_) => Err(ConnectionEnd::WriteTimeout(self.stall)),
         }
     }
 }
 
-/// The future that sends the closing frame and drains the stream. It takes no longer than [`FAREWELL`].
-pub(crate) type Farewell = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// The future that sends the closing frame and drains the stream. It takes no longer than [`CLOSE_TIMEOUT`].
+pub(crate) type Closing = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Reads and writes until either side of the connection ends. The caller gets the outcome at once and may run the
-/// farewell separately.
+/// closing separately.
 ///
 /// `reading` runs until the connection ends, and returns the reader.
 pub(crate) async fn run<R: AsyncRead + Send + Unpin + 'static>(
-    reading: impl Future<Output = (Ended, Reader<R>)>,
-    writer: Writer<impl AsyncWrite + Send + Unpin + 'static>,
-) -> (Ended, Option<Farewell>) {
-    let cut = writer.cut.clone();
+    reading: impl Future<Output = (ConnectionEnd, FrameReader<R>)>,
+    writer: FrameWriter<impl AsyncWrite + Send + Unpin + 'static>,
+) -> (ConnectionEnd, Option<Closing>) {
+    let close_request = writer.close_request.clone();
     let overdue = async {
-        cut.wished().await;
-        clock::sleep(FAREWELL).await;
+        close_request.requested().await;
+        clock::sleep(CLOSE_TIMEOUT).await;
     };
     let mut writing = Box::pin(writer.run());
     let (ended, reader) = tokio::select! {
         biased;
-        () = overdue => (Ended::Left(Refusal::Cut), None),
+        () = overdue => (ConnectionEnd::ClosedLocally(CloseReason::Disconnected), None),
         first = first_of(&mut writing, reading) => match first {
             Either::Left(ended) => (ended, None),
             Either::Right((ended, reader)) => (ended, Some(reader)),
         },
     };
-    if let Ended::Malformed(malformed) = &ended {
+    if let ConnectionEnd::Malformed(malformed) = &ended {
         metrics::malformed(*malformed);
     }
-    let (Some(reason), Some(reader)) = (ended.farewell(), reader) else { return (ended, None) };
-    cut.cut(reason);
-    let farewell = async move {
+    let (Some(reason), Some(reader)) = (ended.reason_to_send(), reader) else { return (ended, None) };
+    close_request.request(reason);
+    let closing = async move {
         writing.await;
-        reader.linger().await;
+        reader.drain().await;
     };
-    (ended, Some(Box::pin(async move { drop(clock::within(FAREWELL, farewell).await) })))
+    (ended, Some(Box::pin(async move { drop(clock::within(CLOSE_TIMEOUT, closing).await) })))
 }
 
 enum Either<L, R> {

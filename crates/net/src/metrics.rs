@@ -24,21 +24,21 @@ const PUSHES_DROPPED: &str = "holdoff_net_pushes_dropped_total";
 
 /// Registers the help text of every metric. Call it once, after the recorder is installed.
 pub fn describe() {
-    describe_gauge!(CONNECTIONS, "connections that are open, by side");
-    describe_counter!(HANDSHAKES_REFUSED, "connections that a server did not let in, by reason");
-    describe_counter!(CONNECTS, "times that a link tried to connect, by outcome");
+    describe_gauge!(CONNECTIONS, "open connections, by side");
+    describe_counter!(HANDSHAKES_REFUSED, "connections that a server refused, by reason");
+    describe_counter!(CONNECTS, "connection attempts of links, by outcome");
     describe_histogram!(
         RECONNECT_WAIT_SECONDS,
         Unit::Seconds,
-        "how long links waited before they tried again"
+        "delay of links before the next connection attempt"
     );
     describe_counter!(FRAMES, "frames sent and received");
     describe_counter!(BYTES, Unit::Bytes, "bytes sent and received, before encryption");
-    describe_counter!(MALFORMED, "connections closed because what came was not the protocol, by reason");
+    describe_counter!(MALFORMED, "connections closed because of a protocol violation, by reason");
     describe_counter!(CALLS, "calls that ended, by outcome");
-    describe_histogram!(CALL_SECONDS, Unit::Seconds, "how long calls took that were answered");
+    describe_histogram!(CALL_SECONDS, Unit::Seconds, "duration of answered calls");
     describe_counter!(ANSWERED, "calls that a server answered, by outcome");
-    describe_counter!(REPLIES_IGNORED, "replies that nobody waited for any more, or ever");
+    describe_counter!(REPLIES_IGNORED, "replies without a waiting call");
     describe_counter!(PUSHES_DROPPED, "pushes dropped because a queue was full, by side");
 }
 
@@ -60,14 +60,14 @@ impl Side {
 
 /// Counts a connection as open until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Open(Side);
+pub(crate) struct ConnectionGauge(Side);
 
-pub(crate) fn opened(side: Side) -> Open {
+pub(crate) fn opened(side: Side) -> ConnectionGauge {
     gauge!(CONNECTIONS, "side" => side.name()).increment(1.0);
-    Open(side)
+    ConnectionGauge(side)
 }
 
-impl Drop for Open {
+impl Drop for ConnectionGauge {
     fn drop(&mut self) {
         gauge!(CONNECTIONS, "side" => self.0.name()).decrement(1.0);
     }
@@ -102,7 +102,7 @@ pub(crate) fn malformed(malformed: Malformed) {
 pub(crate) fn called<T>(outcome: &Result<T, Error>, took: Duration) {
     let name = outcome.as_ref().err().map_or("ok", Error::name);
     counter!(CALLS, "outcome" => name).increment(1);
-    if matches!(outcome, Ok(_) | Err(Error::Fault(_))) {
+    if matches!(outcome, Ok(_) | Err(Error::Handler(_))) {
         histogram!(CALL_SECONDS).record(took.as_secs_f64());
     }
 }

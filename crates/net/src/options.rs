@@ -1,17 +1,18 @@
-//! The options of links and servers, and their bounds.
+//! The options of links and servers, their bounds, and the allow list of a server.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdoff_policy::{Beyond, Growth, Jitter, Policy, RetryAfter};
 
-use crate::wire::{MAX_GREETING, MAX_ROLE, Terms};
-use crate::{Allow, Error, Tcp, Transport};
+use crate::wire::{AnnouncedLimits, MAX_HANDSHAKE_FRAME, MAX_ROLE};
+use crate::{Error, PublicKey, Tcp, Transport};
 
 /// The resource limits of one connection, on either side.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Limits {
+pub struct ConnectionLimits {
     /// The longest frame that this side reads, in bytes; a message may be a few bytes shorter. 1 MiB.
     pub max_frame: usize,
     /// The idle timeout. If the next frame of the other side does not arrive within this time, or the other side does
@@ -27,7 +28,7 @@ pub struct Limits {
     pub max_queued_bytes: usize,
 }
 
-impl Default for Limits {
+impl Default for ConnectionLimits {
     fn default() -> Self {
         Self {
             max_frame: 1 << 20,
@@ -39,17 +40,17 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
-    pub(crate) fn terms(&self) -> Terms {
-        Terms::new(self.max_frame, self.idle_timeout)
+impl ConnectionLimits {
+    pub(crate) fn terms(&self) -> AnnouncedLimits {
+        AnnouncedLimits::new(self.max_frame, self.idle_timeout)
     }
 
     fn check(&self) -> Result<(), Error> {
         const LARGEST: usize = 1 << 28;
         const SHORTEST: Duration = Duration::from_millis(30);
-        if !(MAX_GREETING..=LARGEST).contains(&self.max_frame) {
+        if !(MAX_HANDSHAKE_FRAME..=LARGEST).contains(&self.max_frame) {
             return wrong(format!(
-                "max_frame is {}: it must be from {MAX_GREETING} to {LARGEST}",
+                "max_frame is {}: it must be from {MAX_HANDSHAKE_FRAME} to {LARGEST}",
                 self.max_frame
             ));
         }
@@ -82,7 +83,7 @@ pub struct LinkOptions {
     /// The time limit of a call that states none. 10 s.
     pub call_timeout: Duration,
     /// The resource limits of a connection.
-    pub limits: Limits,
+    pub limits: ConnectionLimits,
     /// The transport.
     pub transport: Arc<dyn Transport>,
     /// The seed of the policy's rolls, for tests. Random by default.
@@ -97,7 +98,7 @@ impl Default for LinkOptions {
             slow_retry: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(10),
             call_timeout: Duration::from_secs(10),
-            limits: Limits::default(),
+            limits: ConnectionLimits::default(),
             transport: Arc::new(Tcp),
             seed: None,
         }
@@ -143,7 +144,7 @@ fn reconnect() -> Policy {
 #[derive(Clone)]
 pub struct ServerOptions {
     /// The peers that may connect. None by default.
-    pub allow: Allow,
+    pub allow: AllowList,
     /// The roles that the server serves; empty means all.
     pub roles: Vec<String>,
     /// The number of connections. 1024.
@@ -155,7 +156,7 @@ pub struct ServerOptions {
     /// The time limit of a handshake, the hello included. 5 s.
     pub handshake_timeout: Duration,
     /// The resource limits of a connection.
-    pub limits: Limits,
+    pub limits: ConnectionLimits,
     /// The transport.
     pub transport: Arc<dyn Transport>,
 }
@@ -163,13 +164,13 @@ pub struct ServerOptions {
 impl Default for ServerOptions {
     fn default() -> Self {
         Self {
-            allow: Allow::nobody(),
+            allow: AllowList::none(),
             roles: Vec::new(),
             max_connections: 1024,
             max_connections_with_key: 4,
             max_handshakes: 128,
             handshake_timeout: Duration::from_secs(5),
-            limits: Limits::default(),
+            limits: ConnectionLimits::default(),
             transport: Arc::new(Tcp),
         }
     }
@@ -199,6 +200,48 @@ impl fmt::Debug for ServerOptions {
     }
 }
 
+/// The peers that a server accepts.
+///
+/// The server evaluates it at the handshake, and again at every frame from the peer and at every push to it. Its answer
+/// may therefore change while the server runs: the server disconnects a peer that is no longer allowed. The function
+/// must answer from memory, without blocking.
+#[derive(Clone)]
+pub struct AllowList(Arc<dyn Fn(&PublicKey) -> bool + Send + Sync>);
+
+impl AllowList {
+    /// Allows every peer that proves a key.
+    pub fn any() -> Self {
+        Self::when(|_| true)
+    }
+
+    /// Allows no peer.
+    pub fn none() -> Self {
+        Self::when(|_| false)
+    }
+
+    /// Allows the peers with these keys and no others.
+    pub fn only(keys: impl IntoIterator<Item = PublicKey>) -> Self {
+        let keys: HashSet<PublicKey> = keys.into_iter().collect();
+        Self::when(move |key| keys.contains(key))
+    }
+
+    /// Allows the peers for whose key the function returns `true`.
+    pub fn when(allows: impl Fn(&PublicKey) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(allows))
+    }
+
+    /// Returns whether the peer with this key may connect, or stay connected.
+    pub fn allows(&self, key: &PublicKey) -> bool {
+        (self.0)(key)
+    }
+}
+
+impl fmt::Debug for AllowList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AllowList(..)")
+    }
+}
+
 fn check_counts(counts: &[(&str, usize)]) -> Result<(), Error> {
     const MOST: usize = 1 << 30;
     match counts.iter().find(|(_, count)| !(1..=MOST).contains(count)) {
@@ -218,9 +261,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_try_again_without_end_and_slowly_when_they_are_asked_to() {
+    fn the_default_policy_is_unlimited_and_honours_retry_after() {
         let policy = reconnect();
-        let wait = |tries, failure: &Failure, roll| policy.decide(&SoFar::after(tries), failure, roll);
+        let wait = |attempts, failure: &Failure, roll| policy.decide(&SoFar::after(attempts), failure, roll);
         let plain = Failure::transient();
         assert_eq!(wait(1, &plain, u32::MAX), Decision::Retry { after: Duration::from_millis(100) });
         assert_eq!(wait(1_000_000, &plain, u32::MAX), Decision::Retry { after: Duration::from_secs(10) });
@@ -229,15 +272,15 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_said_at_once() {
+    fn invalid_options_are_rejected() {
         let link = |limits| LinkOptions { limits, ..LinkOptions::default() }.check();
-        assert!(link(Limits::default()).is_ok());
+        assert!(link(ConnectionLimits::default()).is_ok());
         for limits in [
-            Limits { max_frame: 100, ..Limits::default() },
-            Limits { max_frame: usize::MAX, ..Limits::default() },
-            Limits { idle_timeout: Duration::ZERO, ..Limits::default() },
-            Limits { max_in_flight: 0, ..Limits::default() },
-            Limits { max_queued: usize::MAX, ..Limits::default() },
+            ConnectionLimits { max_frame: 100, ..ConnectionLimits::default() },
+            ConnectionLimits { max_frame: usize::MAX, ..ConnectionLimits::default() },
+            ConnectionLimits { idle_timeout: Duration::ZERO, ..ConnectionLimits::default() },
+            ConnectionLimits { max_in_flight: 0, ..ConnectionLimits::default() },
+            ConnectionLimits { max_queued: usize::MAX, ..ConnectionLimits::default() },
         ] {
             assert!(matches!(link(limits), Err(Error::Options(_))));
         }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use ed25519_dalek::VerifyingKey;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::hex::{self, NotHex};
+use crate::hex::{self, HexError};
 use crate::signature::{Signature, signed};
 
 /// The identity of a peer: its Ed25519 public key.
@@ -14,9 +14,9 @@ use crate::signature::{Signature, signed};
 /// It is formatted and parsed as 64 lower-case hexadecimal digits; no other spelling is accepted.
 ///
 /// ```
-/// use holdoff_net::{Key, PublicKey};
+/// use holdoff_net::{SecretKey, PublicKey};
 ///
-/// let peer = Key::generate()?.public();
+/// let peer = SecretKey::generate()?.public();
 /// assert_eq!(peer.to_string().parse::<PublicKey>()?, peer);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -25,7 +25,7 @@ pub struct PublicKey([u8; 32]);
 
 /// The reason why a text is not a public key.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("this is not a public key, which has 64 hexadecimal digits: {why}")]
+#[error("not a public key, which has 64 hexadecimal digits: {why}")]
 pub struct InvalidPublicKey {
     why: String,
 }
@@ -80,10 +80,10 @@ impl FromStr for PublicKey {
     /// Rejects digits that are not a valid key, because a mistyped digit rarely yields one.
     fn from_str(text: &str) -> Result<Self, InvalidPublicKey> {
         let invalid = |why: String| InvalidPublicKey { why };
-        let bytes = hex::read(text).map_err(|why: NotHex| invalid(why.to_string()))?;
+        let bytes = hex::read(text).map_err(|why: HexError| invalid(why.to_string()))?;
         match VerifyingKey::from_bytes(&bytes) {
             Ok(key) if !key.is_weak() => Ok(Self(bytes)),
-            _ => Err(invalid("no key has these digits; is one of them wrong?".to_owned())),
+            _ => Err(invalid("these digits are not a valid key: check them for a typing error".to_owned())),
         }
     }
 }
@@ -110,26 +110,29 @@ impl<'de> Deserialize<'de> for PublicKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Key;
+    use crate::SecretKey;
 
     #[test]
-    fn a_key_is_read_as_it_is_shown_and_in_no_other_way() {
-        let key = Key::generate().unwrap().public();
+    fn a_public_key_has_exactly_one_spelling() {
+        let key = SecretKey::generate().unwrap().public();
         let text = key.to_string();
         assert_eq!(text.parse(), Ok(key));
         let why = |text: &str| text.parse::<PublicKey>().unwrap_err().to_string();
         assert!(why(&text[1..]).ends_with("it has 63 characters"));
         assert!(why("").ends_with("it has 0 characters"));
-        assert!(why(&format!("{}G", &text[1..])).contains("'G' at place 64 is none of 0-9"));
-        assert!(why(&format!("A{}", &text[1..])).contains("'A' at place 1 must be written in lower case"));
-        assert!(why(&format!("ä{}", &text[2..])).contains("'ä' at place 1"));
-        assert!(why(&format!("02{}", "0".repeat(62))).contains("no key has these digits"));
-        assert!(why(&format!("01{}", "0".repeat(62))).contains("no key has these digits"), "a weak key");
+        assert!(why(&format!("{}G", &text[1..])).contains("'G' at position 64 is not one of 0-9"));
+        assert!(why(&format!("A{}", &text[1..])).contains("'A' at position 1 must be lower case"));
+        assert!(why(&format!("ä{}", &text[2..])).contains("'ä' at position 1"));
+        assert!(why(&format!("02{}", "0".repeat(62))).contains("these digits are not a valid key"));
+        assert!(
+            why(&format!("01{}", "0".repeat(62))).contains("these digits are not a valid key"),
+            "a weak key"
+        );
     }
 
     #[test]
-    fn it_is_text_for_people_and_32_bytes_for_programs() {
-        let key = Key::generate().unwrap().public();
+    fn a_public_key_serializes_as_text_or_as_32_bytes() {
+        let key = SecretKey::generate().unwrap().public();
         let json = serde_json::to_string(&key).unwrap();
         assert_eq!(json, format!("\"{key}\""));
         assert_eq!(serde_json::from_str::<PublicKey>(&json).unwrap(), key);

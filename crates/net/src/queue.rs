@@ -28,11 +28,11 @@ pub(crate) struct Receiver<T> {
 
 /// The reason why an item was not queued.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum NotTaken {
+pub(crate) enum QueueError {
     /// The queue is full now.
     Full,
     /// The receiver was dropped.
-    Gone,
+    Closed,
 }
 
 /// Creates a queue for at most `most` items of at most `most_bytes` bytes. An item larger than the whole queue is
@@ -46,27 +46,27 @@ pub(crate) fn queue<T>(most: usize, most_bytes: usize) -> (Sender<T>, Receiver<T
 
 impl<T> Sender<T> {
     /// Queues the item; waits for room.
-    pub(crate) async fn send(&self, item: T, bytes: usize) -> Result<(), NotTaken> {
+    pub(crate) async fn send(&self, item: T, bytes: usize) -> Result<(), QueueError> {
         let room =
-            self.room.clone().acquire_many_owned(self.weight(bytes)).await.map_err(|_| NotTaken::Gone)?;
-        self.items.send((item, room)).await.map_err(|_| NotTaken::Gone)
+            self.room.clone().acquire_many_owned(self.weight(bytes)).await.map_err(|_| QueueError::Closed)?;
+        self.items.send((item, room)).await.map_err(|_| QueueError::Closed)
     }
 
     /// Queues the item if there is room now.
-    pub(crate) fn try_send(&self, item: T, bytes: usize) -> Result<(), NotTaken> {
-        if self.is_gone() {
-            return Err(NotTaken::Gone);
+    pub(crate) fn try_send(&self, item: T, bytes: usize) -> Result<(), QueueError> {
+        if self.is_closed() {
+            return Err(QueueError::Closed);
         }
         let room =
-            self.room.clone().try_acquire_many_owned(self.weight(bytes)).map_err(|_| NotTaken::Full)?;
+            self.room.clone().try_acquire_many_owned(self.weight(bytes)).map_err(|_| QueueError::Full)?;
         self.items.try_send((item, room)).map_err(|error| match error {
-            TrySendError::Full(_) => NotTaken::Full,
-            TrySendError::Closed(_) => NotTaken::Gone,
+            TrySendError::Full(_) => QueueError::Full,
+            TrySendError::Closed(_) => QueueError::Closed,
         })
     }
 
     /// Returns whether the receiver was dropped.
-    pub(crate) fn is_gone(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.items.is_closed()
     }
 
@@ -102,24 +102,24 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn it_is_full_by_number_or_by_bytes() {
+    async fn the_queue_is_limited_by_items_and_by_bytes() {
         let (sender, mut receiver) = queue(2, 10);
         assert_eq!(sender.try_send('a', 1), Ok(()));
         assert_eq!(sender.try_send('b', 1), Ok(()));
-        assert_eq!(sender.try_send('c', 1), Err(NotTaken::Full), "two are in it");
+        assert_eq!(sender.try_send('c', 1), Err(QueueError::Full), "two are in it");
         assert_eq!(receiver.recv().await, Some('a'));
-        assert_eq!(sender.try_send('d', 10), Err(NotTaken::Full), "one byte is taken");
+        assert_eq!(sender.try_send('d', 10), Err(QueueError::Full), "one byte is taken");
         assert_eq!(sender.try_send('d', 9), Ok(()));
         assert_eq!(
             (receiver.try_recv(), receiver.try_recv(), receiver.try_recv()),
             (Some('b'), Some('d'), None)
         );
         assert_eq!(sender.try_send('e', 1000), Ok(()), "too large, but alone");
-        assert_eq!(sender.try_send('f', 0), Err(NotTaken::Full));
+        assert_eq!(sender.try_send('f', 0), Err(QueueError::Full));
     }
 
     #[tokio::test]
-    async fn nobody_waits_for_room_that_never_comes() {
+    async fn dropping_the_receiver_releases_a_waiting_sender() {
         let (sender, receiver) = queue(1, 10);
         sender.send('a', 10).await.unwrap();
         let waiting = tokio::spawn({
@@ -128,7 +128,7 @@ mod tests {
         });
         tokio::task::yield_now().await;
         drop(receiver);
-        assert_eq!(waiting.await.unwrap(), Err(NotTaken::Gone));
-        assert_eq!(sender.try_send('c', 1), Err(NotTaken::Gone));
+        assert_eq!(waiting.await.unwrap(), Err(QueueError::Closed));
+        assert_eq!(sender.try_send('c', 1), Err(QueueError::Closed));
     }
 }

@@ -1,9 +1,8 @@
 //! The server's end of connections.
 
-mod answer;
-mod door;
-mod guests;
+mod admission;
 mod peer;
+mod session;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -15,11 +14,10 @@ use bytes::Bytes;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use crate::{Error, Fault, Key, PublicKey, Refusal, ServerOptions, clock, tls};
-use door::Door;
-use guests::Guests;
+use crate::{CloseReason, Error, HandlerError, PublicKey, SecretKey, ServerOptions, clock, tls};
+use admission::{Admission, ConnectionTable};
 
-pub use peer::{NotPushed, Peer, PeerId};
+pub use peer::{ConnectionId, Peer, PushError};
 
 /// The application of a server: handles the requests and messages of peers.
 #[async_trait]
@@ -27,25 +25,25 @@ pub trait Handler: Send + Sync + 'static {
     /// Answers a request.
     ///
     /// The requests of one peer run concurrently, as many as the limits allow, in any order. A call that has begun runs
-    /// to its end, also if the peer gives up or disconnects, or the server shuts down. A panic is answered with a
-    /// fault.
-    async fn call(&self, peer: &Peer, request: Bytes) -> Result<Bytes, Fault>;
+    /// to its end, also if the peer gives up or disconnects, or the server shuts down. A panic is answered with an
+    /// error.
+    async fn call(&self, peer: &Peer, request: Bytes) -> Result<Bytes, HandlerError>;
 
     /// Handles a message that expects no reply. The messages of one peer are handled one after the other, in the order
     /// in which they were sent, and nothing else is read from that peer meanwhile. A message that has begun is handled
     /// to its end, as a call is.
-    async fn told(&self, peer: &Peer, message: Bytes) {
+    async fn on_message(&self, peer: &Peer, message: Bytes) {
         drop((peer, message));
     }
 
     /// Notifies the handler that a peer has connected. Must not block.
-    fn joined(&self, peer: &Peer) {
+    fn on_connect(&self, peer: &Peer) {
         let _ = peer;
     }
 
     /// Notifies the handler that a peer has disconnected. The peer sends nothing more, though a call of it may still
     /// run; its answer is discarded. Must not block.
-    fn left(&self, peer: &Peer) {
+    fn on_disconnect(&self, peer: &Peer) {
         let _ = peer;
     }
 }
@@ -53,20 +51,20 @@ pub trait Handler: Send + Sync + 'static {
 /// Several servers may share one handler.
 #[async_trait]
 impl<H: Handler + ?Sized> Handler for Arc<H> {
-    async fn call(&self, peer: &Peer, request: Bytes) -> Result<Bytes, Fault> {
+    async fn call(&self, peer: &Peer, request: Bytes) -> Result<Bytes, HandlerError> {
         (**self).call(peer, request).await
     }
 
-    async fn told(&self, peer: &Peer, message: Bytes) {
-        (**self).told(peer, message).await;
+    async fn on_message(&self, peer: &Peer, message: Bytes) {
+        (**self).on_message(peer, message).await;
     }
 
-    fn joined(&self, peer: &Peer) {
-        (**self).joined(peer);
+    fn on_connect(&self, peer: &Peer) {
+        (**self).on_connect(peer);
     }
 
-    fn left(&self, peer: &Peer) {
-        (**self).left(peer);
+    fn on_disconnect(&self, peer: &Peer) {
+        (**self).on_disconnect(peer);
     }
 }
 
@@ -74,7 +72,7 @@ impl<H: Handler + ?Sized> Handler for Arc<H> {
 pub struct Server {
     key: PublicKey,
     address: SocketAddr,
-    guests: Arc<Guests>,
+    connections: Arc<ConnectionTable>,
     tasks: TaskTracker,
     leaving: CancellationToken,
     _closed: DropGuard,
@@ -83,7 +81,7 @@ pub struct Server {
 impl Server {
     /// Starts a server that listens at this address, such as `0.0.0.0:7878`. Port 0 selects a free port.
     pub async fn start(
-        key: &Key,
+        key: &SecretKey,
         address: &str,
         handler: impl Handler,
         options: ServerOptions,
@@ -93,20 +91,20 @@ impl Server {
         let failed = |source| Error::Listen { address: address.to_owned(), source };
         let listener = options.transport.listen(address).await.map_err(failed)?;
         let address = listener.address().map_err(failed)?;
-        let guests = Arc::new(Guests::new(&options));
+        let connections = Arc::new(ConnectionTable::new(&options));
         let (tasks, leaving, closed) =
             (TaskTracker::new(), CancellationToken::new(), CancellationToken::new());
-        let door = Door {
+        let admission = Admission {
             tls,
             options,
             handler: Arc::new(handler),
-            guests: guests.clone(),
+            connections: connections.clone(),
             tasks: tasks.clone(),
             leaving: leaving.clone(),
             closed: closed.clone(),
         };
-        tokio::spawn(Arc::new(door).keep(listener));
-        Ok(Self { key: key.public(), address, guests, tasks, leaving, _closed: closed.drop_guard() })
+        tokio::spawn(Arc::new(admission).accept_all(listener));
+        Ok(Self { key: key.public(), address, connections, tasks, leaving, _closed: closed.drop_guard() })
     }
 
     /// Returns the public key of the server.
@@ -121,20 +119,20 @@ impl Server {
 
     /// Returns the peers connected now, in the order in which they connected.
     pub fn peers(&self) -> Vec<Peer> {
-        self.guests.all()
+        self.connections.all()
     }
 
     /// Returns a function that lists the connected peers, as [`peers`](Self::peers) does. The function does not keep
     /// the server running.
-    pub fn crowd(&self) -> impl Fn() -> Vec<Peer> + Clone + Send + Sync + 'static + use<> {
-        let guests = self.guests.clone();
-        move || guests.all()
+    pub fn peer_lister(&self) -> impl Fn() -> Vec<Peer> + Clone + Send + Sync + 'static + use<> {
+        let connections = self.connections.clone();
+        move || connections.all()
     }
 
     /// Disconnects every peer that is no longer allowed now, instead of at its next frame or at the next push to it.
-    pub fn review(&self) {
+    pub fn disconnect_disallowed(&self) {
         for peer in self.peers().iter().filter(|peer| !peer.is_allowed()) {
-            peer.cut_for(Refusal::NotAllowed);
+            peer.disconnect_for(CloseReason::NotAllowed);
         }
     }
 
@@ -150,10 +148,10 @@ impl Server {
         }
         let left = self.peers();
         for peer in &left {
-            peer.cut_for(Refusal::Leaving);
+            peer.disconnect_for(CloseReason::ShuttingDown);
         }
         // A closing handshake takes one second at most.
-        drop(clock::within(Duration::from_secs(2), self.guests.empty()).await);
+        drop(clock::within(Duration::from_secs(2), self.connections.empty()).await);
         left.len()
     }
 }

@@ -1,10 +1,10 @@
-//! Signatures over a context and a message.
+//! Signatures over a context and a message, and the traits through which pure cores sign and verify.
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::hex;
+use crate::{PublicKey, SecretKey, hex};
 
 /// A signature by the owner of a key, over a context and a message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -61,7 +61,7 @@ impl<'de> Deserialize<'de> for Signature {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         if deserializer.is_human_readable() {
             let text = String::deserialize(deserializer)?;
-            let not = |why| serde::de::Error::custom(format!("this is not a signature: {why}"));
+            let not = |why| serde::de::Error::custom(format!("not a signature: {why}"));
             return hex::read(&text).map(Self).map_err(not);
         }
         let (r, s) = <([u8; 32], [u8; 32])>::deserialize(deserializer)?;
@@ -73,14 +73,50 @@ impl<'de> Deserialize<'de> for Signature {
     }
 }
 
+/// Signs for one node.
+///
+/// It is a trait because simulations, which sign a million times, use a cheaper implementation.
+pub trait Signer {
+    /// Returns the public key of the signatures.
+    fn public(&self) -> PublicKey;
+
+    /// Signs the message for this context. A signature made for one context is not valid in another.
+    fn sign(&self, context: &[u8], message: &[u8]) -> Signature;
+}
+
+/// Verifies signatures of other nodes.
+pub trait Verifier {
+    /// Returns whether this is the key's signature of the message for this context.
+    fn is_signed(&self, by: &PublicKey, context: &[u8], message: &[u8], signature: &Signature) -> bool;
+}
+
+impl Signer for SecretKey {
+    fn public(&self) -> PublicKey {
+        SecretKey::public(self)
+    }
+
+    fn sign(&self, context: &[u8], message: &[u8]) -> Signature {
+        SecretKey::sign(self, context, message)
+    }
+}
+
+/// Verifies signatures of [`SecretKey`]s strictly, by Ed25519.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ed25519;
+
+impl Verifier for Ed25519 {
+    fn is_signed(&self, by: &PublicKey, context: &[u8], message: &[u8], signature: &Signature) -> bool {
+        by.verify(context, message, signature)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Key;
 
     #[test]
-    fn only_the_owner_signs_only_this_in_only_this_context() {
-        let (key, other) = (Key::generate().unwrap(), Key::generate().unwrap());
+    fn a_signature_is_bound_to_key_context_and_message() {
+        let (key, other) = (SecretKey::generate().unwrap(), SecretKey::generate().unwrap());
         let signature = key.sign(b"vote", b"for slot 7");
         assert!(key.public().verify(b"vote", b"for slot 7", &signature));
         assert!(!key.public().verify(b"vote", b"for slot 8", &signature));
@@ -91,18 +127,18 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_key_and_keys_that_verify_anything_verify_nothing() {
+    fn invalid_and_weak_keys_verify_nothing() {
         let signature = Signature::from_bytes([0; 64]);
         let mut weak = [0; 32];
         weak[0] = 1;
         for bytes in [[2; 32], [255; 32], weak] {
-            assert!(!crate::PublicKey::from_bytes(bytes).verify(b"a", b"b", &signature));
+            assert!(!PublicKey::from_bytes(bytes).verify(b"a", b"b", &signature));
         }
     }
 
     #[test]
-    fn it_comes_back_from_text_and_from_bytes() {
-        let signature = Key::generate().unwrap().sign(b"a", b"b");
+    fn a_signature_round_trips_through_text_and_bytes() {
+        let signature = SecretKey::generate().unwrap().sign(b"a", b"b");
         let json = serde_json::to_string(&signature).unwrap();
         assert_eq!(serde_json::from_str::<Signature>(&json).unwrap(), signature);
         let bytes = postcard::to_stdvec(&signature).unwrap();

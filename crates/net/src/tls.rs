@@ -19,7 +19,7 @@ use rustls::{
     PeerMisbehaved, ServerConfig, SignatureAlgorithm, SignatureScheme,
 };
 
-use crate::{Key, PublicKey};
+use crate::{PublicKey, SecretKey};
 
 /// The ALPN protocol name, which keeps other protocols apart.
 const PROTOCOL: &[u8] = b"holdoff-net";
@@ -28,11 +28,11 @@ const PROTOCOL: &[u8] = b"holdoff-net";
 const SPKI_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
 /// Returns the configuration of a client: the server must prove the key `expected`.
-pub(crate) fn client(key: &Key, expected: PublicKey) -> Result<Arc<ClientConfig>, Error> {
+pub(crate) fn client(key: &SecretKey, expected: PublicKey) -> Result<Arc<ClientConfig>, Error> {
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Expects(expected)))
+        .with_custom_certificate_verifier(Arc::new(ExpectedKeyVerifier(expected)))
         .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(certified(key))));
     // A resumed session does not prove the key again.
     config.resumption = Resumption::disabled();
@@ -42,10 +42,10 @@ pub(crate) fn client(key: &Key, expected: PublicKey) -> Result<Arc<ClientConfig>
 }
 
 /// Returns the configuration of a server: the client must prove a key.
-pub(crate) fn server(key: &Key) -> Result<Arc<ServerConfig>, Error> {
+pub(crate) fn server(key: &SecretKey) -> Result<Arc<ServerConfig>, Error> {
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])?
-        .with_client_cert_verifier(Arc::new(AnyKey))
+        .with_client_cert_verifier(Arc::new(AnyKeyVerifier))
         .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(certified(key))));
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
@@ -67,7 +67,7 @@ pub(crate) fn proved(certificates: Option<&[CertificateDer<'_>]>) -> Option<Publ
 pub(crate) fn shown(error: &std::io::Error) -> Option<PublicKey> {
     let error = error.get_ref()?.downcast_ref::<Error>()?;
     let Error::InvalidCertificate(CertificateError::Other(OtherError(other))) = error else { return None };
-    other.downcast_ref::<Shown>().map(|shown| shown.0)
+    other.downcast_ref::<WrongServerKey>().map(|shown| shown.0)
 }
 
 fn provider() -> Arc<CryptoProvider> {
@@ -84,16 +84,16 @@ fn read(spki: &[u8]) -> Result<PublicKey, Error> {
     key.map(PublicKey::from_bytes).ok_or(Error::InvalidCertificate(CertificateError::BadEncoding))
 }
 
-fn certified(key: &Key) -> Arc<CertifiedKey> {
+fn certified(key: &SecretKey) -> Arc<CertifiedKey> {
     let certificate = CertificateDer::from(spki(key.public()));
-    Arc::new(CertifiedKey::new(vec![certificate], Arc::new(Signs(key.clone()))))
+    Arc::new(CertifiedKey::new(vec![certificate], Arc::new(TlsSigningKey(key.clone()))))
 }
 
 /// The key of this side as a TLS signing key.
 #[derive(Clone, Debug)]
-struct Signs(Key);
+struct TlsSigningKey(SecretKey);
 
-impl SigningKey for Signs {
+impl SigningKey for TlsSigningKey {
     fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
         offered.contains(&SignatureScheme::ED25519).then(|| Box::new(self.clone()) as Box<dyn Signer>)
     }
@@ -107,7 +107,7 @@ impl SigningKey for Signs {
     }
 }
 
-impl Signer for Signs {
+impl Signer for TlsSigningKey {
     fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
         Ok(self.0.sign_raw(message).to_vec())
     }
@@ -150,21 +150,21 @@ macro_rules! proof_of_a_key {
 
 /// Accepts only the server with this key.
 #[derive(Debug)]
-struct Expects(PublicKey);
+struct ExpectedKeyVerifier(PublicKey);
 
 /// The error for a server that shows another key.
 #[derive(Debug)]
-struct Shown(PublicKey);
+struct WrongServerKey(PublicKey);
 
-impl fmt::Display for Shown {
+impl fmt::Display for WrongServerKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the server is {}", self.0)
     }
 }
 
-impl std::error::Error for Shown {}
+impl std::error::Error for WrongServerKey {}
 
-impl ServerCertVerifier for Expects {
+impl ServerCertVerifier for ExpectedKeyVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -177,7 +177,7 @@ impl ServerCertVerifier for Expects {
         if shown == self.0 {
             return Ok(ServerCertVerified::assertion());
         }
-        Err(Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(Shown(shown))))))
+        Err(Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(WrongServerKey(shown))))))
     }
 
     proof_of_a_key!();
@@ -185,9 +185,9 @@ impl ServerCertVerifier for Expects {
 
 /// Accepts every client that proves a key.
 #[derive(Debug)]
-struct AnyKey;
+struct AnyKeyVerifier;
 
-impl ClientCertVerifier for AnyKey {
+impl ClientCertVerifier for AnyKeyVerifier {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }
@@ -243,23 +243,26 @@ mod tests {
     }
 
     /// A certificate with the key of another peer and a signature by the own key.
-    fn stolen(shown: PublicKey, own: &Key) -> Arc<CertifiedKey> {
-        Arc::new(CertifiedKey::new(vec![CertificateDer::from(spki(shown))], Arc::new(Signs(own.clone()))))
+    fn stolen(shown: PublicKey, own: &SecretKey) -> Arc<CertifiedKey> {
+        Arc::new(CertifiedKey::new(
+            vec![CertificateDer::from(spki(shown))],
+            Arc::new(TlsSigningKey(own.clone())),
+        ))
     }
 
-    fn keys() -> (Key, Key, Key) {
-        (Key::generate().unwrap(), Key::generate().unwrap(), Key::generate().unwrap())
+    fn keys() -> (SecretKey, SecretKey, SecretKey) {
+        (SecretKey::generate().unwrap(), SecretKey::generate().unwrap(), SecretKey::generate().unwrap())
     }
 
     #[tokio::test]
-    async fn both_prove_their_keys() {
+    async fn both_sides_prove_their_keys() {
         let (mine, theirs, _) = keys();
         let shaken = shake(client(&mine, theirs.public()).unwrap(), server(&theirs).unwrap()).await;
         assert_eq!(shaken, (Ok(mine.public()), true));
     }
 
     #[tokio::test]
-    async fn a_client_that_shows_a_key_it_does_not_have_is_refused() {
+    async fn a_client_with_a_stolen_public_key_is_refused() {
         let (friend, theirs, thief) = keys();
         let mut config = (*client(&thief, theirs.public()).unwrap()).clone();
         let shown = stolen(friend.public(), &thief);
@@ -269,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_shows_a_key_it_does_not_have_is_left() {
+    async fn a_client_rejects_a_server_with_a_stolen_public_key() {
         let (mine, theirs, impostor) = keys();
         let mut config = (*server(&impostor).unwrap()).clone();
         config.cert_resolver =
@@ -285,7 +288,7 @@ mod tests {
             .with_protocol_versions(&[&rustls::version::TLS13])
             .unwrap()
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Expects(theirs.public())))
+            .with_custom_certificate_verifier(Arc::new(ExpectedKeyVerifier(theirs.public())))
             .with_no_client_auth();
         let (key, _) = shake(Arc::new(config), server(&theirs).unwrap()).await;
         assert!(key.is_err());

@@ -19,12 +19,12 @@ pub trait Transport: Send + Sync + 'static {
     async fn connect(&self, address: &str) -> io::Result<Box<dyn Stream>>;
 
     /// Listens at an address.
-    async fn listen(&self, address: &str) -> io::Result<Box<dyn Listen>>;
+    async fn listen(&self, address: &str) -> io::Result<Box<dyn Listener>>;
 }
 
 /// A listener for incoming connections.
 #[async_trait]
-pub trait Listen: Send + Sync {
+pub trait Listener: Send + Sync {
     /// Accepts the next connection, and returns its stream and remote address.
     async fn accept(&mut self) -> io::Result<(Box<dyn Stream>, SocketAddr)>;
 
@@ -44,13 +44,13 @@ impl Transport for Tcp {
         Ok(Box::new(stream))
     }
 
-    async fn listen(&self, address: &str) -> io::Result<Box<dyn Listen>> {
+    async fn listen(&self, address: &str) -> io::Result<Box<dyn Listener>> {
         Ok(Box::new(TcpListener::bind(address).await?))
     }
 }
 
 #[async_trait]
-impl Listen for TcpListener {
+impl Listener for TcpListener {
     async fn accept(&mut self) -> io::Result<(Box<dyn Stream>, SocketAddr)> {
         let (stream, from) = Self::accept(self).await?;
         stream.set_nodelay(true)?;
@@ -74,14 +74,14 @@ impl Transport for Turmoil {
         Ok(Box::new(turmoil::net::TcpStream::connect(address).await?))
     }
 
-    async fn listen(&self, address: &str) -> io::Result<Box<dyn Listen>> {
+    async fn listen(&self, address: &str) -> io::Result<Box<dyn Listener>> {
         Ok(Box::new(turmoil::net::TcpListener::bind(address).await?))
     }
 }
 
 #[cfg(feature = "turmoil")]
 #[async_trait]
-impl Listen for turmoil::net::TcpListener {
+impl Listener for turmoil::net::TcpListener {
     async fn accept(&mut self) -> io::Result<(Box<dyn Stream>, SocketAddr)> {
         let (stream, from) = Self::accept(self).await?;
         Ok((Box::new(stream), from))

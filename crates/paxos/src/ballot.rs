@@ -12,14 +12,14 @@ use crate::{NodeId, Slot};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Ballot {
     attempt: u64,
-    luck: u64,
+    tie_breaker: u64,
     member: NodeId,
 }
 
 impl Ballot {
     /// Creates the ballot of a member's attempt at a slot, or at all slots from this slot on.
     pub fn new(slot: Slot, attempt: u64, member: NodeId) -> Self {
-        Self { attempt, luck: luck(slot, member), member }
+        Self { attempt, tie_breaker: tie_breaker(slot, member), member }
     }
 
     /// Returns the number of the attempt, counted from 1.
@@ -35,12 +35,12 @@ impl Ballot {
     /// Returns whether the tie-breaker is the hash of this slot and the ballot's member. A ballot from the network may
     /// carry any.
     pub fn is_of(self, slot: Slot) -> bool {
-        self.luck == luck(slot, self.member)
+        self.tie_breaker == tie_breaker(slot, self.member)
     }
 }
 
 /// Computes the tie-breaker. The hash distributes evenly: over many slots every member wins equally often.
-fn luck(slot: Slot, member: NodeId) -> u64 {
+fn tie_breaker(slot: Slot, member: NodeId) -> u64 {
     let [high, low] = [member.0 >> 64, member.0 & u128::from(u64::MAX)].map(u64::try_from);
     mix(mix(mix(slot.0) ^ low.unwrap_or_default()) ^ high.unwrap_or_default())
 }
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_later_attempt_goes_before_all_luck() {
+    fn a_later_attempt_outranks_every_tie_breaker() {
         for member in 0..100 {
             let [earlier, later] = [1, 2].map(|attempt| Ballot::new(Slot(9), attempt, NodeId(member)));
             assert!(later > earlier && later > Ballot::new(Slot(9), 1, NodeId(member + 1)));
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn every_member_is_as_lucky_as_any_other() {
+    fn tie_breakers_favour_no_member() {
         let wins = |member: u128| {
             let beats_all = |slot: &u64| (0..10).all(|other| ballot(*slot, member) >= ballot(*slot, other));
             (0..20_000_u64).filter(beats_all).count()
@@ -78,9 +78,9 @@ mod tests {
     }
 
     #[test]
-    fn claimed_luck_is_found_out() {
+    fn a_forged_tie_breaker_is_detected() {
         assert!(ballot(3, 1).is_of(Slot(3)));
-        assert!(!Ballot { luck: u64::MAX, ..ballot(3, 1) }.is_of(Slot(3)));
+        assert!(!Ballot { tie_breaker: u64::MAX, ..ballot(3, 1) }.is_of(Slot(3)));
         assert!(!ballot(3, 1).is_of(Slot(4)));
     }
 

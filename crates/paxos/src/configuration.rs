@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{NodeId, planted};
+use crate::NodeId;
 
 /// The maximum number of acceptors of a slot.
 pub const MAX_ACCEPTORS: usize = 15;
@@ -19,13 +19,13 @@ pub struct Configuration(Arc<[NodeId]>);
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadConfiguration {
     /// The list has no acceptors.
-    #[error("there must be at least one acceptor")]
+    #[error("a configuration needs at least one acceptor")]
     Empty,
     /// The list has more than [`MAX_ACCEPTORS`] acceptors.
-    #[error("{0} acceptors are too many: at most {MAX_ACCEPTORS} decide a slot")]
+    #[error("{0} acceptors are too many: a configuration has at most {MAX_ACCEPTORS}")]
     TooMany(usize),
     /// The list names an acceptor twice.
-    #[error("acceptor {0} is named twice")]
+    #[error("acceptor {0} is listed twice: list each acceptor once")]
     Twice(NodeId),
 }
 
@@ -57,16 +57,16 @@ impl Configuration {
 
     /// Returns whether a node is one of the acceptors.
     pub fn contains(&self, node: NodeId) -> bool {
-        self.place(node).is_some()
+        self.position(node).is_some()
     }
 
     /// Returns whether the two configurations differ in at most one acceptor, added or removed.
-    pub fn is_beside(&self, other: &Self) -> bool {
+    pub fn is_single_change_from(&self, other: &Self) -> bool {
         let missing = |of: &Self, from: &Self| of.0.iter().filter(|node| !from.contains(**node)).count();
         missing(self, other) + missing(other, self) <= 1
     }
 
-    fn place(&self, node: NodeId) -> Option<usize> {
+    fn position(&self, node: NodeId) -> Option<usize> {
         // There are at most 15 acceptors: a linear scan is faster than any search.
         self.0.iter().position(|acceptor| *acceptor == node)
     }
@@ -95,30 +95,25 @@ impl fmt::Debug for Configuration {
 /// The set of acceptors of a configuration that have answered. It is a set, so that no acceptor counts twice.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Tally {
-    said: u16,
-    extra: u8,
+    answered: u16,
 }
 
 impl Tally {
     /// Counts an acceptor. A node outside the configuration does not count, and a repeated answer changes nothing.
     pub fn count(&mut self, node: NodeId, of: &Configuration) {
-        if let Some(place) = of.place(node) {
-            let bit = 1 << place;
-            if planted!(CountMessages) && self.said & bit != 0 {
-                self.extra += 1;
-            }
-            self.said |= bit;
+        if let Some(index) = of.position(node) {
+            self.answered |= 1 << index;
         }
     }
 
     /// Returns the number of acceptors counted.
     pub fn len(self) -> usize {
-        self.said.count_ones() as usize + usize::from(self.extra)
+        self.answered.count_ones() as usize
     }
 
     /// Returns whether no acceptor has been counted.
     pub fn is_empty(self) -> bool {
-        self.said == 0
+        self.answered == 0
     }
 
     /// Returns whether the counted acceptors are a majority.
@@ -133,7 +128,7 @@ impl Tally {
 
     /// Returns the acceptors that have not been counted yet.
     pub fn missing(self, of: &Configuration) -> impl Iterator<Item = NodeId> + '_ {
-        let missing = move |(place, _): &(usize, &NodeId)| self.said & (1 << place) == 0;
+        let missing = move |(index, _): &(usize, &NodeId)| self.answered & (1 << index) == 0;
         of.0.iter().enumerate().filter(missing).map(|(_, node)| *node)
     }
 }
@@ -143,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn acceptors_count_once_and_strangers_never() {
+    fn acceptors_count_once_and_other_nodes_never() {
         let three = Configuration::new([1, 2, 3].map(NodeId)).unwrap();
         let mut tally = Tally::default();
         for node in [2, 2, 2, 9] {
@@ -156,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn two_majorities_always_meet() {
+    fn two_majorities_always_intersect() {
         for many in 1..=MAX_ACCEPTORS {
             let configuration = Configuration::new((0..many as u128).map(NodeId)).unwrap();
             assert!(configuration.majority() * 2 > many);
@@ -164,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_decide_is_refused() {
+    fn invalid_configurations_are_rejected() {
         assert_eq!(Configuration::new([]), Err(BadConfiguration::Empty));
         assert_eq!(Configuration::new([1, 1].map(NodeId)), Err(BadConfiguration::Twice(NodeId(1))));
         assert_eq!(Configuration::new((0..16).map(NodeId)), Err(BadConfiguration::TooMany(16)));

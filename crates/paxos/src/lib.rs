@@ -8,13 +8,13 @@
 //! - [`log`]: a sequence of decisions under one leader at a time: a [`Node`](log::Node) votes, leads, follows and
 //!   catches up.
 //!
-//! A message that depends on a record is [`Held`] back until that record is on disk. The only access to the message is
+//! A message that depends on a record is [`Deferred`] back until that record is on disk. The only access to the message is
 //! through the function that stores the record.
 //!
 //! ```
 //! use std::convert::Infallible;
-//! use holdoff_paxos::{Configuration, Held, NodeId, Slot};
-//! use holdoff_paxos::slot::{Acceptor, Prepared, Preparing, PromiseReply, Voted};
+//! use holdoff_paxos::{Configuration, Deferred, NodeId, Slot};
+//! use holdoff_paxos::slot::{Acceptor, PrepareOutcome, Preparing, PromiseReply, AcceptOutcome};
 //!
 //! let store = |_| Ok::<_, Infallible>(());
 //! let nodes = [1, 2, 3].map(NodeId);
@@ -27,18 +27,18 @@
 //!     let (node, acceptor) = &mut acceptors[preparing.granted()];
 //!     let reply = acceptor.prepare(preparing.ballot()).release(|_| Ok::<_, Infallible>(()))?;
 //!     match preparing.answer(*node, reply) {
-//!         Prepared::Waiting(still) => preparing = still,
-//!         Prepared::Free(free) => break free,
-//!         other => panic!("nobody else proposes: {other:?}"),
+//!         PrepareOutcome::Waiting(still) => preparing = still,
+//!         PrepareOutcome::Free(free) => break free,
+//!         other => panic!("there is no other proposer: {other:?}"),
 //!     }
 //! };
 //! let mut accepting = free.propose("mine");
 //! for (node, acceptor) in &mut acceptors {
 //!     let reply = acceptor.accept(accepting.ballot(), *accepting.value());
 //!     match accepting.answer(*node, reply.release(|_| Ok::<_, Infallible>(()))?) {
-//!         Voted::Waiting(still) => accepting = still,
-//!         Voted::Chosen(chosen) => { assert_eq!(chosen.value, "mine"); break }
-//!         Voted::Preempted(by) => panic!("nobody else proposes: {by:?}"),
+//!         AcceptOutcome::Waiting(still) => accepting = still,
+//!         AcceptOutcome::Chosen(chosen) => { assert_eq!(chosen.value, "mine"); break }
+//!         AcceptOutcome::Preempted(by) => panic!("there is no other proposer: {by:?}"),
 //!     }
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -46,30 +46,12 @@
 
 mod ballot;
 mod configuration;
-#[cfg(any(test, feature = "flaws"))]
-pub mod flaw;
-mod held;
+mod deferred;
 mod id;
 pub mod log;
 pub mod slot;
 
 pub use ballot::Ballot;
 pub use configuration::{BadConfiguration, Configuration, MAX_ACCEPTORS, Tally};
-pub use held::Held;
+pub use deferred::Deferred;
 pub use id::{NodeId, Slot};
-
-/// Returns whether a known defect is injected. Outside of the tests that inject defects the answer is always `false`.
-///
-/// The defect is a variant of the enum `flaw::Flaw` of the calling crate. That enum exists in the crate's tests and
-/// with its feature `flaws`.
-#[macro_export]
-#[expect(clippy::crate_in_macro_def, reason = "the defects are those of whoever asks")]
-macro_rules! planted {
-    ($flaw:ident) => {{
-        #[cfg(any(test, feature = "flaws"))]
-        let is_planted = $crate::flaw::Plant::is_planted(crate::flaw::Flaw::$flaw);
-        #[cfg(not(any(test, feature = "flaws")))]
-        let is_planted = false;
-        is_planted
-    }};
-}

@@ -5,36 +5,25 @@
 //! that entry. Voters elect only a candidate whose log is at least as up to date as their own. Every later leader's log
 //! therefore contains all decided entries. `docs/paxos.md` has the proof.
 
-mod catch_up;
-mod early;
 mod election;
 mod entry;
+#[cfg(test)]
+mod faults;
 mod following;
-mod handing;
-mod join;
 mod leading;
 mod learning;
 mod message;
 #[cfg(test)]
 mod model;
 mod node;
-mod options;
-mod progress;
-mod promises;
 #[cfg(test)]
 mod simulation;
-mod step;
 mod store;
-mod term;
 #[cfg(test)]
 mod tests;
+mod transfer;
 
-pub use entry::{Entry, Payload, Snapshot};
-pub use join::join;
-pub use message::{Append, Candidacy, Message};
-pub use node::{Input, Node, Output, Refusal};
-pub use options::Options;
-pub use promises::Promises;
-pub use step::Step;
-pub use store::{Record, Store};
-pub use term::{Mark, Term};
+pub use entry::{Entry, EntryPayload, LogId, Snapshot, Term};
+pub use message::{Append, Message, VoteRequest, coalesce_appends};
+pub use node::{Input, Node, Options, Output, Rejection, StepOutput};
+pub use store::{Promises, Record, Store};

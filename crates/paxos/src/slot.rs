@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub use acceptor::{Acceptor, Record};
 pub use learner::Learner;
-pub use proposer::{Accepting, Attempt, Free, Prepared, Preparing, Voted};
+pub use proposer::{AcceptOutcome, Accepting, BallotRecord, Free, PrepareOutcome, Preparing};
 
 use crate::Ballot;
 

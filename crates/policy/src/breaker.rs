@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn it_opens_at_the_ratio_and_not_before_enough_calls() {
+    fn a_breaker_opens_at_the_ratio_after_enough_calls() {
         let mut breaker = breaker(1);
         (0..3).for_each(|_| assert!(call(&mut breaker, SECOND, false)));
         assert_eq!(breaker.state(), BreakerState::Closed, "three calls are too few to judge by");
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_of_long_ago_do_not_count() {
+    fn failures_outside_the_window_do_not_count() {
         let mut breaker = breaker(1);
         (0..3).for_each(|_| assert!(call(&mut breaker, SECOND, false)));
         for _ in 0..4 {
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn it_refuses_until_the_cool_down_is_over_then_lets_one_probe_through() {
+    fn an_open_breaker_refuses_until_the_cool_down_ends_then_admits_one_probe() {
         let mut breaker = opened(1);
         assert_eq!(breaker.admit(SECOND * 3 / 2), Admission::Refused { retry_in: SECOND / 2 });
         assert!(matches!(breaker.admit(SECOND * 2), Admission::Admitted(_)));
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_probe_closes_it() {
+    fn a_successful_probe_closes_the_breaker() {
         let mut breaker = opened(1);
         assert!(call(&mut breaker, SECOND * 2, true));
         assert_eq!(breaker.state(), BreakerState::Closed);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_probes_keep_it_open_for_longer_up_to_the_policys_cap() {
+    fn failed_probes_lengthen_the_cool_down_up_to_the_cap() {
         let mut breaker = opened(1);
         let mut now = SECOND;
         for cool_down in [1, 2, 4, 4] {
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn any_moment_can_be_the_clocks_zero() {
+    fn the_clock_may_start_at_any_time() {
         for epoch in [Duration::ZERO, Duration::from_secs(365 * 86_400), Duration::from_secs(1_800_000_000)] {
             let mut breaker = breaker(1);
             for _ in 0..100 {
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn several_probes_can_be_asked_for() {
+    fn several_probes_can_be_required() {
         let mut breaker = opened(2);
         assert!(call(&mut breaker, SECOND * 2, true));
         assert_eq!(breaker.state(), BreakerState::HalfOpen);

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_out_of_range_are_brought_into_it() {
+    fn options_are_clamped_to_their_range() {
         let full = |options: BudgetOptions| Budget::new(options).left();
         assert_eq!(full(BudgetOptions { ratio: f64::NAN, burst: u32::MAX }), 1_000_000);
         let budget = Budget::new(BudgetOptions { ratio: -1.0, burst: 1 });
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn it_never_holds_more_than_the_burst() {
+    fn a_budget_never_holds_more_than_the_burst() {
         let budget = Budget::new(BudgetOptions { ratio: 0.7, burst: 2 });
         (0..100).for_each(|_| budget.refund());
         assert_eq!(budget.left(), 2);
@@ -181,7 +181,7 @@ mod tests {
         /// Four threads with two retries and two refunds of half a retry: at most three withdrawals succeed,
         /// and the withdrawn and remaining tokens add up to the deposited tokens.
         #[test]
-        fn no_token_is_lost_or_made() {
+        fn concurrent_updates_conserve_tokens() {
             shuttle::check_random(
                 || {
                     let bucket = bucket(2 * RETRY, 10 * RETRY, RETRY / 2);
@@ -211,7 +211,7 @@ mod tests {
 
         /// Concurrent refunds at the limit: the bucket never overflows.
         #[test]
-        fn it_never_overflows() {
+        fn a_budget_never_overflows() {
             shuttle::check_dfs(
                 || {
                     let bucket = bucket(RETRY / 2, RETRY, RETRY * 2 / 5);

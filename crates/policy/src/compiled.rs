@@ -8,18 +8,17 @@ mod canonical;
 mod compile;
 #[cfg(feature = "std")]
 mod read;
-mod validate;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-pub use canonical::PolicyId;
-pub(crate) use compile::compile;
-pub(crate) use validate::validate;
+pub use canonical::{InvalidPolicyId, PolicyId};
+pub use compile::InvalidPolicy;
+pub(crate) use compile::{compile, validate};
 
 use crate::micros::{self, ONE_PPM};
-use crate::{Attempt, Beyond, Crowd, Failure, RetryAfter, Window};
+use crate::{Attempt, Beyond, Contention, Failure, RetryAfter, Window};
 
 /// The largest number of ceilings in a compiled policy.
 pub const MAX_TABLE: usize = 1024;
@@ -30,11 +29,11 @@ pub struct Compiled {
     pub(crate) attempts: u32,
     pub(crate) deadline_us: Option<u64>,
     pub(crate) retry_after: RetryAfterUs,
-    pub(crate) crowd: Option<CrowdUs>,
+    pub(crate) contention: Option<ContentionUs>,
     cap_us: u64,
     low_ppm: u32,
     high_ppm: u32,
-    shape: Shape,
+    shape: DelayShape,
     /// The precomputed windows of a table; empty for the other shapes.
     windows: Box<[Window]>,
     /// The index of the table's last window.
@@ -44,7 +43,7 @@ pub struct Compiled {
 /// The rule for the ceilings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum Shape {
+pub enum DelayShape {
     /// The ceiling after attempt n is entry n; the last entry repeats.
     Table(
         /// The ceilings in microseconds, at least one.
@@ -74,9 +73,9 @@ pub(crate) struct RetryAfterUs {
     pub(crate) beyond: Beyond,
 }
 
-/// [`Crowd`] in microseconds.
+/// [`Contention`] in microseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct CrowdUs {
+pub(crate) struct ContentionUs {
     pub(crate) slot_us: u64,
     pub(crate) limit_us: u64,
 }
@@ -91,9 +90,9 @@ impl From<RetryAfter> for RetryAfterUs {
     }
 }
 
-impl From<Crowd> for CrowdUs {
-    fn from(crowd: Crowd) -> Self {
-        Self { slot_us: micros::saturating(crowd.slot), limit_us: micros::saturating(crowd.limit) }
+impl From<Contention> for ContentionUs {
+    fn from(contention: Contention) -> Self {
+        Self { slot_us: micros::saturating(contention.slot), limit_us: micros::saturating(contention.limit) }
     }
 }
 
@@ -110,7 +109,7 @@ impl Compiled {
     }
 
     /// Returns the rule for the ceilings.
-    pub fn shape(&self) -> &Shape {
+    pub fn shape(&self) -> &DelayShape {
         &self.shape
     }
 
@@ -134,7 +133,7 @@ impl Compiled {
     /// longer wait than the policy allows.
     #[inline]
     pub fn window_for(&self, attempt: Attempt, last_delay: Duration, failure: &Failure) -> Option<Window> {
-        if failure.crowd().is_none() && failure.retry_after().is_none() {
+        if failure.contenders().is_none() && failure.retry_after().is_none() {
             return Some(self.window(attempt, last_delay));
         }
         self.window_told(attempt, last_delay, failure)
@@ -144,8 +143,8 @@ impl Compiled {
     /// most failures carry neither of the first two.
     #[inline(never)]
     fn window_told(&self, attempt: Attempt, last_delay: Duration, failure: &Failure) -> Option<Window> {
-        let own = match (self.crowd, failure.crowd()) {
-            (Some(crowd), Some(contenders)) => crowd.window(contenders.get()),
+        let own = match (self.contention, failure.contenders()) {
+            (Some(contention), Some(contenders)) => contention.window(contenders.get()),
             _ => self.window(attempt, last_delay),
         };
         let Some(asked) = failure.retry_after() else { return Some(own) };
@@ -155,16 +154,16 @@ impl Compiled {
     #[inline(never)]
     fn computed_window(&self, attempt: Attempt, last_delay: Duration) -> Window {
         match self.shape {
-            Shape::Line { first_us, step_us, top_us } => {
+            DelayShape::Line { first_us, step_us, top_us } => {
                 let grown = u64::from(attempt.index()).saturating_mul(step_us).saturating_add(first_us);
                 around(grown.min(top_us), self.low_ppm, self.high_ppm, self.cap_us)
             }
-            Shape::Decorrelated { base_us } => {
+            DelayShape::Decorrelated { base_us } => {
                 let last_us = micros::saturating(last_delay).max(base_us);
                 Window::new(base_us, (last_us * 3).min(self.cap_us))
             }
             // A table has precomputed windows, at least one, so this branch is unreachable.
-            Shape::Table(_) => Window::new(0, self.cap_us),
+            DelayShape::Table(_) => Window::new(0, self.cap_us),
         }
     }
 }
@@ -181,7 +180,7 @@ impl RetryAfterUs {
     }
 }
 
-impl CrowdUs {
+impl ContentionUs {
     fn window(self, contenders: u32) -> Window {
         Window::new(0, self.slot_us.saturating_mul(u64::from(contenders)).min(self.limit_us))
     }

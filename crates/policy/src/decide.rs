@@ -1,9 +1,11 @@
-//! The decision about a failed attempt.
+//! The decision about a failed attempt, and the schedule of decisions.
 
+use core::fmt;
+use core::num::NonZeroU32;
 use core::time::Duration;
 
 use crate::compiled::Compiled;
-use crate::{Attempt, Class, Failure, micros};
+use crate::{Class, Failure, Policy, micros};
 
 /// The history of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -24,8 +26,8 @@ pub struct SoFar {
 impl SoFar {
     /// Creates a history of this many attempts; no time has passed and nothing was refreshed.
     #[inline]
-    pub fn after(tries: u32) -> Self {
-        Self { attempt: Attempt::new(tries), ..Self::default() }
+    pub fn after(attempts: u32) -> Self {
+        Self { attempt: Attempt::new(attempts), ..Self::default() }
     }
 }
 
@@ -43,13 +45,13 @@ pub enum Decision {
     /// Do not retry: pass the conflict to a person or program that can resolve it.
     HandOff,
     /// Do not retry, for this reason.
-    GiveUp(Refusal),
+    GiveUp(GiveUpReason),
 }
 
 /// The reason why a policy does not grant another attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum GiveUpReason {
     /// The failure will not pass by itself, or the operation must not be repeated.
     Permanent,
     /// All attempts are used up.
@@ -60,7 +62,7 @@ pub enum Refusal {
     RetryAfter,
 }
 
-impl Refusal {
+impl GiveUpReason {
     /// Returns the word used in output, logs and metrics.
     pub const fn name(self) -> &'static str {
         match self {
@@ -115,27 +117,27 @@ impl Compiled {
     #[inline(never)]
     fn decide_in_full(&self, so_far: &SoFar, failure: &Failure, roll: u32) -> Decision {
         match failure.class() {
-            Class::Permanent => return Decision::GiveUp(Refusal::Permanent),
+            Class::Permanent => return Decision::GiveUp(GiveUpReason::Permanent),
             Class::Conflict => return Decision::HandOff,
-            _ if !failure.is_repeatable() => return Decision::GiveUp(Refusal::Permanent),
+            _ if !failure.is_repeatable() => return Decision::GiveUp(GiveUpReason::Permanent),
             _ => {}
         }
         if so_far.attempt.get() >= self.attempts {
-            return Decision::GiveUp(Refusal::Exhausted);
+            return Decision::GiveUp(GiveUpReason::Exhausted);
         }
         let left_us = self.left_us(so_far);
         if left_us == 0 {
-            return Decision::GiveUp(Refusal::Deadline);
+            return Decision::GiveUp(GiveUpReason::Deadline);
         }
         if failure.class() == Class::Unauthorized && !so_far.refreshed {
             return Decision::Refresh;
         }
         let Some(window) = self.window_for(so_far.attempt, so_far.last_delay, failure) else {
-            return Decision::GiveUp(Refusal::RetryAfter);
+            return Decision::GiveUp(GiveUpReason::RetryAfter);
         };
         match window.cut(left_us) {
             Some(window) => Decision::Retry { after: window.pick(roll) },
-            None => Decision::GiveUp(Refusal::Deadline),
+            None => Decision::GiveUp(GiveUpReason::Deadline),
         }
     }
 
@@ -158,10 +160,105 @@ fn left_until(own_us: Option<u64>, callers: Option<Duration>, elapsed: Duration)
     deadline_us.saturating_sub(micros::saturating(elapsed))
 }
 
+/// The number of an attempt; the first is 1.
+///
+/// ```
+/// use holdoff_policy::Attempt;
+///
+/// assert_eq!(Attempt::FIRST.get(), 1);
+/// assert_eq!(Attempt::FIRST.next(), Attempt::new(2));
+/// assert_eq!(Attempt::new(0), Attempt::FIRST, "there is no attempt before the first");
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Attempt(NonZeroU32);
+
+impl Attempt {
+    /// The first attempt.
+    pub const FIRST: Self = Self(NonZeroU32::MIN);
+
+    /// Creates the attempt with this number; 0 becomes the first attempt.
+    #[inline]
+    pub const fn new(number: u32) -> Self {
+        match NonZeroU32::new(number) {
+            Some(number) => Self(number),
+            None => Self::FIRST,
+        }
+    }
+
+    /// Returns the number, at least 1.
+    #[inline]
+    pub const fn get(self) -> u32 {
+        self.0.get()
+    }
+
+    /// Returns the next attempt; saturates at `u32::MAX`.
+    #[inline]
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+
+    /// Returns the number of attempts before this attempt.
+    #[inline]
+    pub(crate) const fn index(self) -> u32 {
+        self.0.get() - 1
+    }
+}
+
+impl Default for Attempt {
+    fn default() -> Self {
+        Self::FIRST
+    }
+}
+
+impl fmt::Display for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The delays of one operation whose every attempt fails at once, each drawn with a fresh roll.
+///
+/// Created by [`Policy::schedule`]. It calls [`decide`](crate::Compiled::decide), so the deadline applies
+/// too.
+#[derive(Clone, Debug)]
+pub struct Schedule<'a, R> {
+    policy: &'a Policy,
+    so_far: SoFar,
+    roll: R,
+}
+
+impl Policy {
+    /// Returns the delays of one operation that keeps failing; `roll` draws the random numbers.
+    ///
+    /// ```
+    /// use holdoff_policy::Policy;
+    ///
+    /// let policy = Policy::preset("proposal").unwrap();
+    /// let shortest: Vec<_> = policy.schedule(|| 0).map(|delay| delay.as_millis()).collect();
+    /// assert_eq!(shortest, [10, 20, 40, 80, 160, 320]);
+    /// ```
+    pub fn schedule<R: FnMut() -> u32>(&self, roll: R) -> Schedule<'_, R> {
+        Schedule { policy: self, so_far: SoFar::default(), roll }
+    }
+}
+
+impl<R: FnMut() -> u32> Iterator for Schedule<'_, R> {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let delay = self.policy.decide(&self.so_far, &Failure::transient(), (self.roll)()).delay()?;
+        self.so_far.attempt = self.so_far.attempt.next();
+        self.so_far.elapsed = self.so_far.elapsed.saturating_add(delay);
+        self.so_far.last_delay = delay;
+        Some(delay)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Beyond, Crowd, Growth, Jitter, Policy, PolicyBuilder, RetryAfter};
+    use crate::{Beyond, Contention, Growth, Jitter, Policy, PolicyBuilder, RetryAfter};
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -175,12 +272,12 @@ mod tests {
     }
 
     #[test]
-    fn the_short_way_and_the_long_way_agree() {
+    fn the_table_and_the_full_decision_agree() {
         let mut rng = fastrand::Rng::with_seed(3);
         for policy in crate::PRESETS.iter().filter_map(|(name, _)| Policy::preset(name)) {
             for _ in 0..2000 {
                 let so_far = SoFar { refreshed: rng.bool(), ..SoFar::after(rng.u32(0..12)) };
-                let failure = Failure::new(Class::ALL[rng.usize(0..8)]).with_crowd(rng.u32(0..2));
+                let failure = Failure::new(Class::ALL[rng.usize(0..8)]).with_contenders(rng.u32(0..2));
                 let roll = rng.u32(..);
                 let in_full = policy.decide_in_full(&so_far, &failure, roll);
                 assert_eq!(policy.decide(&so_far, &failure, roll), in_full, "{so_far:?} {failure:?}");
@@ -192,17 +289,17 @@ mod tests {
     fn permanent_and_conflict_are_never_retried() {
         let policy = constant(Jitter::None).build().unwrap();
         let decide = |class| policy.decide(&SoFar::default(), &Failure::new(class), 0);
-        assert_eq!(decide(Class::Permanent), Decision::GiveUp(Refusal::Permanent));
+        assert_eq!(decide(Class::Permanent), Decision::GiveUp(GiveUpReason::Permanent));
         assert_eq!(decide(Class::Conflict), Decision::HandOff);
     }
 
     #[test]
-    fn attempts_count_the_first_try() {
+    fn attempts_include_the_first() {
         let policy = constant(Jitter::None).build().unwrap();
-        let decide = |tries| policy.decide(&SoFar::after(tries), &Failure::transient(), 0);
+        let decide = |attempts| policy.decide(&SoFar::after(attempts), &Failure::transient(), 0);
         assert_eq!(decide(2), Decision::Retry { after: SECOND });
-        assert_eq!(decide(3), Decision::GiveUp(Refusal::Exhausted));
-        assert_eq!(decide(u32::MAX), Decision::GiveUp(Refusal::Exhausted));
+        assert_eq!(decide(3), Decision::GiveUp(GiveUpReason::Exhausted));
+        assert_eq!(decide(u32::MAX), Decision::GiveUp(GiveUpReason::Exhausted));
     }
 
     #[test]
@@ -212,11 +309,14 @@ mod tests {
         assert_eq!(policy.decide(&SoFar::default(), &unauthorized, 0), Decision::Refresh);
         let refreshed = SoFar { refreshed: true, ..SoFar::after(2) };
         assert_eq!(policy.decide(&refreshed, &unauthorized, 0), Decision::Retry { after: SECOND });
-        assert_eq!(policy.decide(&SoFar::after(3), &unauthorized, 0), Decision::GiveUp(Refusal::Exhausted));
+        assert_eq!(
+            policy.decide(&SoFar::after(3), &unauthorized, 0),
+            Decision::GiveUp(GiveUpReason::Exhausted)
+        );
     }
 
     #[test]
-    fn the_deadline_cuts_the_window_and_refuses_what_does_not_fit() {
+    fn the_deadline_cuts_the_window_and_rejects_a_window_beyond_it() {
         let policy = constant(Jitter::Equal).deadline(SECOND * 5).build().unwrap();
         let at = |elapsed| SoFar { elapsed, ..SoFar::default() };
         let transient = Failure::transient();
@@ -225,8 +325,11 @@ mod tests {
         let cut = Duration::from_micros(799_999);
         assert_eq!(window(&policy, &at(SECOND * 4 + SECOND / 5), &transient), (half, cut));
         let too_late = policy.decide(&at(SECOND * 4 + SECOND / 4), &transient, 0);
-        assert_eq!(too_late, Decision::GiveUp(Refusal::Deadline));
-        assert_eq!(policy.decide(&at(Duration::MAX), &transient, 0), Decision::GiveUp(Refusal::Deadline));
+        assert_eq!(too_late, Decision::GiveUp(GiveUpReason::Deadline));
+        assert_eq!(
+            policy.decide(&at(Duration::MAX), &transient, 0),
+            Decision::GiveUp(GiveUpReason::Deadline)
+        );
     }
 
     /// If the window were cut repeatedly at a shrinking remainder, a burst of attempts at the deadline would
@@ -244,15 +347,15 @@ mod tests {
                 assert!(elapsed < SECOND * 10);
                 late += u32::from(elapsed > SECOND * 99 / 10);
             }
-            assert!(late <= 1, "{late} tries in the last tenth of a second");
+            assert!(late <= 1, "{late} attempts in the last tenth of a second");
         }
     }
 
     #[test]
-    fn what_must_not_happen_twice_is_not_retried() {
+    fn an_operation_that_is_not_repeatable_is_not_retried() {
         let policy = constant(Jitter::None).build().unwrap();
         let failure = Failure::transient().not_repeatable();
-        assert_eq!(policy.decide(&SoFar::default(), &failure, 0), Decision::GiveUp(Refusal::Permanent));
+        assert_eq!(policy.decide(&SoFar::default(), &failure, 0), Decision::GiveUp(GiveUpReason::Permanent));
     }
 
     #[test]
@@ -262,7 +365,7 @@ mod tests {
             let so_far = SoFar { elapsed: SECOND * 3, deadline: Some(deadline), ..SoFar::default() };
             policy.decide(&so_far, &Failure::transient(), 0)
         };
-        assert_eq!(decide(SECOND * 4), Decision::GiveUp(Refusal::Deadline));
+        assert_eq!(decide(SECOND * 4), Decision::GiveUp(GiveUpReason::Deadline));
         assert_eq!(decide(SECOND * 9), Decision::Retry { after: SECOND });
     }
 
@@ -283,28 +386,28 @@ mod tests {
     }
 
     #[test]
-    fn beyond_its_limit_retry_after_is_waited_refused_or_clipped() {
+    fn a_retry_after_beyond_the_limit_is_waited_for_refused_or_clipped() {
         let decide = |beyond| {
             let rule = RetryAfter { limit: SECOND * 60, beyond, ..RetryAfter::default() };
             let policy = constant(Jitter::None).retry_after(rule).build().unwrap();
             policy.decide(&SoFar::default(), &Failure::transient().with_retry_after(SECOND * 90), 0)
         };
         assert_eq!(decide(Beyond::Wait), Decision::Retry { after: SECOND * 90 });
-        assert_eq!(decide(Beyond::GiveUp), Decision::GiveUp(Refusal::RetryAfter));
+        assert_eq!(decide(Beyond::GiveUp), Decision::GiveUp(GiveUpReason::RetryAfter));
         assert_eq!(decide(Beyond::Clip), Decision::Retry { after: SECOND * 60 });
     }
 
     #[test]
-    fn a_known_crowd_replaces_the_own_window_and_retry_after_outranks_both() {
-        let crowd = Crowd { slot: Duration::from_millis(15), limit: SECOND };
-        let policy = constant(Jitter::None).crowd(crowd).build().unwrap();
+    fn contention_replaces_the_own_window_and_retry_after_outranks_both() {
+        let contention = Contention { slot: Duration::from_millis(15), limit: SECOND };
+        let policy = constant(Jitter::None).contention(contention).build().unwrap();
         let contended = Failure::new(Class::Contended);
         let at = |failure: &Failure| window(&policy, &SoFar::default(), failure);
         assert_eq!(at(&contended), (SECOND, SECOND));
-        assert_eq!(at(&contended.with_crowd(0)), (SECOND, SECOND), "nobody knows");
-        assert_eq!(at(&contended.with_crowd(10)), (Duration::ZERO, Duration::from_millis(150)));
-        assert_eq!(at(&contended.with_crowd(u32::MAX)), (Duration::ZERO, SECOND));
-        let told = contended.with_crowd(10).with_retry_after(SECOND * 2);
+        assert_eq!(at(&contended.with_contenders(0)), (SECOND, SECOND), "the number is unknown");
+        assert_eq!(at(&contended.with_contenders(10)), (Duration::ZERO, Duration::from_millis(150)));
+        assert_eq!(at(&contended.with_contenders(u32::MAX)), (Duration::ZERO, SECOND));
+        let told = contended.with_contenders(10).with_retry_after(SECOND * 2);
         assert_eq!(at(&told), (SECOND * 2, SECOND * 2));
     }
 

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::compiled::Shape;
+use crate::compiled::DelayShape;
 use crate::{Attempt, Policy, Window};
 
 /// The waits that a policy can grant, and their totals.
@@ -155,7 +155,7 @@ enum Means {
 impl Means {
     fn of(policy: &Policy) -> Self {
         match policy.shape() {
-            Shape::Decorrelated { base_us } => Self::Walk(Walk::new(*base_us, policy.cap())),
+            DelayShape::Decorrelated { base_us } => Self::Walk(Walk::new(*base_us, policy.cap())),
             _ => Self::Middle,
         }
     }
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn the_presets_wait_as_long_as_arithmetic_says() {
+    fn the_presets_total_waits_match_the_arithmetic() {
         assert_eq!(totals_ms("proposal"), (630, 945, 787));
         assert_eq!(totals_ms("lock"), (5850, 6650, 6250));
         assert_eq!(totals_ms("standard"), (7500, 22_500, 15_000));
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn one_try_has_no_wait_and_endless_tries_are_not_listed_for_ever() {
+    fn one_attempt_has_no_wait_and_unlimited_attempts_are_not_all_listed() {
         let policy = Policy::builder(Growth::constant(Duration::from_secs(1)));
         assert_eq!(policy.clone().attempts(1).build().unwrap().explain().waits, []);
         let endless = policy.attempts(Policy::UNLIMITED).build().unwrap().explain();
@@ -321,7 +321,7 @@ mod tests {
         }
         for (wait, sum) in policy.explain().waits.iter().zip(sums) {
             let (computed, drawn) = (wait.mean_us as f64, sum / f64::from(walks));
-            assert!((computed / drawn - 1.0).abs() < 0.01, "try {}: {computed} vs {drawn}", wait.attempt);
+            assert!((computed / drawn - 1.0).abs() < 0.01, "attempt {}: {computed} vs {drawn}", wait.attempt);
         }
     }
 }

@@ -1,9 +1,9 @@
-//! The failure of an attempt.
+//! Failures of attempts and their classes.
 
+use core::fmt;
 use core::num::NonZeroU32;
+use core::str::FromStr;
 use core::time::Duration;
-
-use crate::Class;
 
 /// The properties of a failed attempt that determine the next one.
 ///
@@ -18,7 +18,7 @@ use crate::Class;
 pub struct Failure {
     class: Class,
     retry_after: Option<Duration>,
-    crowd: Option<NonZeroU32>,
+    contenders: Option<NonZeroU32>,
     repeatable: bool,
     local: bool,
 }
@@ -27,7 +27,7 @@ impl Failure {
     /// Creates a failure of this class without further properties.
     #[inline]
     pub const fn new(class: Class) -> Self {
-        Self { class, retry_after: None, crowd: None, repeatable: true, local: false }
+        Self { class, retry_after: None, contenders: None, repeatable: true, local: false }
     }
 
     /// Creates a failure that may pass by itself.
@@ -52,8 +52,8 @@ impl Failure {
     /// Sets the number of contenders, this caller included; 0 means that the number is unknown.
     #[inline]
     #[must_use]
-    pub const fn with_crowd(mut self, contenders: u32) -> Self {
-        self.crowd = NonZeroU32::new(contenders);
+    pub const fn with_contenders(mut self, contenders: u32) -> Self {
+        self.contenders = NonZeroU32::new(contenders);
         self
     }
 
@@ -88,7 +88,7 @@ impl Failure {
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         let is_ordinary = !matches!(self.class, Class::Permanent | Class::Conflict | Class::Unauthorized);
-        is_ordinary && self.repeatable && self.retry_after.is_none() && self.crowd.is_none()
+        is_ordinary && self.repeatable && self.retry_after.is_none() && self.contenders.is_none()
     }
 
     /// Returns the failure class.
@@ -105,13 +105,98 @@ impl Failure {
 
     /// Returns the number of contenders, if known.
     #[inline]
-    pub const fn crowd(&self) -> Option<NonZeroU32> {
-        self.crowd
+    pub const fn contenders(&self) -> Option<NonZeroU32> {
+        self.contenders
     }
 }
 
 impl From<Class> for Failure {
     fn from(class: Class) -> Self {
         Self::new(class)
+    }
+}
+
+/// The class of a failure, which determines whether and how to retry.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[non_exhaustive]
+pub enum Class {
+    /// The next attempt may succeed: a reset connection, a 503.
+    Transient,
+    /// The server asks for fewer calls: 429.
+    RateLimited,
+    /// The server refused the credentials: refresh them once, then retry at once.
+    Unauthorized,
+    /// The request contradicts the server's state, and a person or program must resolve the conflict. Never
+    /// retried.
+    Conflict,
+    /// Another client holds the resource: a lock, a row version.
+    Contended,
+    /// A competing operation was first and voids this attempt: a lost vote, a higher ballot.
+    Superseded,
+    /// No response in time; the outcome is unknown.
+    Timeout,
+    /// Every attempt will fail: a 404, a bad argument. Never retried.
+    Permanent,
+}
+
+impl Class {
+    /// Every class, in the order of the tables.
+    pub const ALL: [Self; 8] = [
+        Self::Transient,
+        Self::RateLimited,
+        Self::Unauthorized,
+        Self::Conflict,
+        Self::Contended,
+        Self::Superseded,
+        Self::Timeout,
+        Self::Permanent,
+    ];
+
+    /// Returns the word used in files, tables, logs and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Transient => "transient",
+            Self::RateLimited => "rate-limited",
+            Self::Unauthorized => "unauthorized",
+            Self::Conflict => "conflict",
+            Self::Contended => "contended",
+            Self::Superseded => "superseded",
+            Self::Timeout => "timeout",
+            Self::Permanent => "permanent",
+        }
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Class {
+    type Err = UnknownClass;
+
+    fn from_str(word: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|class| class.name() == word).ok_or(UnknownClass)
+    }
+}
+
+/// The error for a word that names no class.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "not a failure class; the classes are transient, rate-limited, unauthorized, conflict, contended, superseded, timeout and permanent"
+)]
+pub struct UnknownClass;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_reads_back() {
+        for class in Class::ALL {
+            assert_eq!(class.name().parse(), Ok(class));
+        }
+        assert_eq!("fatal".parse::<Class>(), Err(UnknownClass));
     }
 }

@@ -2,7 +2,6 @@
 //!
 //! The reader walks the document by hand rather than through serde: one pass finds every problem, each with
 //! its line and column, the expected value, and the nearest valid word.
-
 //!
 //! There is one file, but its sections belong to several crates. Each crate reads its own sections with a
 //! [`Reader`] and ignores the others; [`Problems::and`] merges their problems.
@@ -18,30 +17,24 @@
 //! assert!(problems.unwrap_err().to_string().contains("2:8: poll is a bare number"));
 //! ```
 
-mod classes;
-mod duration;
-mod growth;
-mod jitter;
 mod operations;
 mod policies;
 mod problem;
 mod reader;
 #[cfg(feature = "schema")]
 mod schema;
-mod secrets;
-mod section;
-mod size;
+mod units;
 mod values;
 mod write;
 
 pub use problem::{Problem, Problems, nearest};
-pub use reader::{Reader, Value};
+pub use reader::{Reader, Section, SpannedValue};
 #[cfg(feature = "schema")]
 pub use schema::{schema, schema_keys};
-pub use section::Section;
 pub use toml::de::DeTable;
 
-pub use duration::{format_duration, parse_duration};
+pub use units::{format_duration, parse_duration};
+pub use write::{PolicyChange, changes};
 
 use crate::PolicySet;
 
@@ -135,7 +128,7 @@ fn read_policies(reader: &mut Reader<'_>, document: &DeTable<'_>) -> PolicySet {
         operations::read_namespaces(reader, namespaces, &mut set);
     }
     if let Some(tables) = reader.table_in(document, "classes") {
-        classes::read(reader, tables, set.classes_mut());
+        operations::read_classes(reader, tables, set.classes_mut());
     }
     set
 }

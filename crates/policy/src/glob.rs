@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_must_be_spelled_out() {
+    fn other_statuses_need_an_exact_code() {
         for (pattern, name) in [
             ("user.*", "users.login"),
             ("a*b*c", "acb"),

@@ -14,11 +14,11 @@
 //!     .attempts(5)
 //!     .build()?;
 //!
-//! // The second try has failed; somebody drew the roll.
+//! // The second attempt has failed; the caller draws the roll.
 //! let so_far = SoFar::after(2);
 //! let decision = policy.decide(&so_far, &Failure::transient(), u32::MAX);
 //! assert_eq!(decision, Decision::Retry { after: Duration::from_millis(200) });
-//! # Ok::<(), holdoff_policy::Invalid>(())
+//! # Ok::<(), holdoff_policy::InvalidPolicy>(())
 //! ```
 //!
 //! # Invariants
@@ -28,7 +28,7 @@
 //!   language that computes from the compiled form.
 //! - **No float, no overflow, no panic** at run time, for any attempt up to `u32::MAX` and any input.
 //! - **The cap holds.** No delay exceeds it, because the *window* is cut at the cap, not the sample: the
-//!   probability of the removed part does not accumulate at the cap. `Retry-After` and `crowd` have limits of
+//!   probability of the removed part does not accumulate at the cap. `Retry-After` and `contention` have limits of
 //!   their own.
 //! - **One place.** Only [`decide`](Compiled::decide) computes delays; schedules, explanations and the
 //!   breaker call it.
@@ -44,15 +44,10 @@
 
 extern crate alloc;
 
-mod attempt;
 mod breaker;
 mod budget;
-#[cfg(feature = "std")]
-mod changes;
-mod class;
 mod classes;
 mod compiled;
-mod crowd;
 mod decide;
 mod explain;
 mod failure;
@@ -60,44 +55,37 @@ mod failure;
 pub mod file;
 mod glob;
 mod growth;
-mod invalid;
 mod jitter;
 mod lint;
 mod micros;
 mod policy;
 mod preset;
 mod retry_after;
-mod schedule;
 mod set;
+mod token_bucket;
 mod window;
 
-pub use attempt::Attempt;
 pub use breaker::{Admission, Breaker, BreakerOptions, BreakerState, Ticket};
 pub use budget::{Budget, BudgetOptions};
-#[cfg(feature = "std")]
-pub use changes::{Change, changes};
-pub use class::Class;
 pub use classes::{ClassMap, ClassRow, Grpc, Replay};
-pub use compiled::{Compiled, MAX_TABLE, PolicyId, Shape};
-pub use crowd::Crowd;
-pub use decide::{Decision, Refusal, SoFar};
+pub use compiled::{Compiled, DelayShape, InvalidPolicy, InvalidPolicyId, MAX_TABLE, PolicyId};
+pub use decide::{Attempt, Decision, GiveUpReason, Schedule, SoFar};
 pub use explain::{Explanation, Total, Wait};
-pub use failure::Failure;
+pub use failure::{Class, Failure};
 #[cfg(feature = "std")]
-pub use file::{Problem, Problems, format_duration, nearest, parse_duration};
+pub use file::{PolicyChange, Problem, Problems, changes, format_duration, nearest, parse_duration};
 #[cfg(feature = "schema")]
 pub use file::{schema, schema_keys};
 pub use glob::matches as matches_pattern;
 pub use growth::Growth;
-pub use invalid::Invalid;
 pub use jitter::Jitter;
 pub use lint::{Finding, Severity, lint, lint_policy};
-pub use micros::MAX_DELAY;
-pub use policy::{Policy, PolicyBuilder};
+pub use micros::{MAX_DELAY, as_micros_i64, as_micros_u64};
+pub use policy::{Contention, Policy, PolicyBuilder};
 pub use preset::PRESETS;
 #[cfg(feature = "std")]
 pub use retry_after::retry_after_from_headers;
 pub use retry_after::{Beyond, RetryAfter, retry_after_seconds};
-pub use schedule::Schedule;
-pub use set::{Operation, PolicySet, Scope};
+pub use set::{OperationSettings, PolicyScope, PolicySet};
+pub use token_bucket::{TokenBucket, TokenRate};
 pub use window::Window;

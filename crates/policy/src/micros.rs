@@ -14,6 +14,25 @@ pub(crate) const MAX_DELAY_US: u64 = 365 * 24 * 60 * 60 * 1_000_000;
 /// The number 1 in millionths, the unit of compiled jitter and growth factors.
 pub(crate) const ONE_PPM: u64 = 1_000_000;
 
+/// Converts a duration to whole microseconds, rounded down; saturates at `u64::MAX`.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// assert_eq!(holdoff_policy::as_micros_u64(Duration::from_millis(3)), 3_000);
+/// assert_eq!(holdoff_policy::as_micros_u64(Duration::MAX), u64::MAX);
+/// ```
+#[inline]
+pub fn as_micros_u64(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Converts a duration to whole microseconds, rounded down, for signed columns; saturates at `i64::MAX`.
+#[inline]
+pub fn as_micros_i64(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
 /// Converts a duration to microseconds, rounded down, at most [`MAX_DELAY`].
 pub(crate) fn saturating(duration: Duration) -> u64 {
     if duration >= MAX_DELAY {

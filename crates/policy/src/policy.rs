@@ -4,7 +4,7 @@ use core::ops::Deref;
 use core::time::Duration;
 
 use crate::compiled::{Compiled, compile, validate};
-use crate::{Crowd, Growth, Invalid, Jitter, RetryAfter};
+use crate::{Growth, InvalidPolicy, Jitter, RetryAfter};
 
 /// The delays between attempts and their number.
 ///
@@ -26,7 +26,7 @@ pub(crate) struct Spec {
     pub(crate) attempts: u32,
     pub(crate) deadline: Option<Duration>,
     pub(crate) retry_after: RetryAfter,
-    pub(crate) crowd: Option<Crowd>,
+    pub(crate) contention: Option<Contention>,
 }
 
 impl Policy {
@@ -49,7 +49,7 @@ impl Policy {
             attempts: Self::DEFAULT_ATTEMPTS,
             deadline: None,
             retry_after: RetryAfter::default(),
-            crowd: None,
+            contention: None,
         }
     }
 
@@ -85,14 +85,14 @@ impl Policy {
     }
 
     /// Returns the rule for contention.
-    pub fn crowd(&self) -> Option<Crowd> {
-        self.spec.crowd
+    pub fn contention(&self) -> Option<Contention> {
+        self.spec.contention
     }
 
     /// Returns a builder that starts from this policy.
     pub fn to_builder(&self) -> PolicyBuilder {
-        let Spec { growth, jitter, cap, attempts, deadline, retry_after, crowd } = self.spec.clone();
-        PolicyBuilder { growth, jitter, cap, attempts, deadline, retry_after, crowd }
+        let Spec { growth, jitter, cap, attempts, deadline, retry_after, contention } = self.spec.clone();
+        PolicyBuilder { growth, jitter, cap, attempts, deadline, retry_after, contention }
     }
 
     /// Returns the cap, if the policy declares one.
@@ -132,7 +132,7 @@ pub struct PolicyBuilder {
     attempts: u32,
     deadline: Option<Duration>,
     retry_after: RetryAfter,
-    crowd: Option<Crowd>,
+    contention: Option<Contention>,
 }
 
 impl PolicyBuilder {
@@ -176,21 +176,21 @@ impl PolicyBuilder {
     }
 
     /// Sets the spread for a known number of contenders.
-    pub fn crowd(mut self, crowd: Crowd) -> Self {
-        self.crowd = Some(crowd);
+    pub fn contention(mut self, contention: Contention) -> Self {
+        self.contention = Some(contention);
         self
     }
 
     /// Validates and compiles the policy.
-    pub fn build(self) -> Result<Policy, Invalid> {
+    pub fn build(self) -> Result<Policy, InvalidPolicy> {
         let spec = self.into_spec();
         validate(&spec)?;
         Ok(Policy::from_valid(spec))
     }
 
     pub(crate) fn into_spec(self) -> Spec {
-        let Self { growth, jitter, cap, attempts, deadline, retry_after, crowd } = self;
-        Spec { growth, jitter, cap, attempts, deadline, retry_after, crowd }
+        let Self { growth, jitter, cap, attempts, deadline, retry_after, contention } = self;
+        Spec { growth, jitter, cap, attempts, deadline, retry_after, contention }
     }
 }
 
@@ -223,6 +223,28 @@ fn scaled_us(time: Duration, share: f64) -> u64 {
     u64::try_from(us).unwrap_or(u64::MAX).min(crate::micros::MAX_DELAY_US)
 }
 
+/// The spread of the next attempt if the number of contenders is known.
+///
+/// The next attempt is uniform over `[0, min(limit, contenders × slot)]`. A good slot is slightly longer than
+/// the work under contention.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Contention {
+    /// The time slot of each contender.
+    pub slot: Duration,
+    /// The longest spread, for any number of contenders.
+    pub limit: Duration,
+}
+
+impl Contention {
+    /// The default limit of the spread.
+    pub const DEFAULT_LIMIT: Duration = Duration::from_secs(60);
+
+    /// Allots `slot` to each contender, within [`Self::DEFAULT_LIMIT`].
+    pub const fn new(slot: Duration) -> Self {
+        Self { slot, limit: Self::DEFAULT_LIMIT }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -230,7 +252,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn invalid(builder: PolicyBuilder) -> Invalid {
+    fn invalid(builder: PolicyBuilder) -> InvalidPolicy {
         builder.build().expect_err("must be refused")
     }
 
@@ -240,30 +262,42 @@ mod tests {
 
     #[test]
     fn impossible_values_are_refused() {
-        assert_eq!(invalid(exponential().attempts(0)), Invalid::NoAttempts);
+        assert_eq!(invalid(exponential().attempts(0)), InvalidPolicy::NoAttempts);
         for factor in [0.0, -1.0, 0.99, f64::NAN, f64::INFINITY, 1000.1] {
             let refused = invalid(Policy::builder(Growth::exponential(SECOND, factor)));
-            assert!(matches!(refused, Invalid::Factor(_)), "{factor}: {refused}");
+            assert!(matches!(refused, InvalidPolicy::Factor(_)), "{factor}: {refused}");
         }
-        let base_above_cap = Invalid::BaseAboveCap { base: SECOND, cap: SECOND / 2 };
+        let base_above_cap = InvalidPolicy::BaseAboveCap { base: SECOND, cap: SECOND / 2 };
         assert_eq!(invalid(exponential().cap(SECOND / 2)), base_above_cap);
         for p in [-0.1, 1.1, f64::NAN] {
-            assert!(matches!(invalid(exponential().jitter(Jitter::Proportional(p))), Invalid::Share { .. }));
+            assert!(matches!(
+                invalid(exponential().jitter(Jitter::Proportional(p))),
+                InvalidPolicy::Share { .. }
+            ));
         }
         let swapped = Jitter::Scaled { low: 1.5, high: 0.5 };
-        assert_eq!(invalid(exponential().jitter(swapped)), Invalid::Swapped { low: 1.5, high: 0.5 });
-        assert_eq!(invalid(Policy::builder(Growth::list([]))), Invalid::ListLength(0));
-        assert_eq!(invalid(Policy::builder(Growth::exponential(Duration::ZERO, 2.0))), Invalid::Zero("base"));
+        assert_eq!(invalid(exponential().jitter(swapped)), InvalidPolicy::Swapped { low: 1.5, high: 0.5 });
+        assert_eq!(invalid(Policy::builder(Growth::list([]))), InvalidPolicy::ListLength(0));
+        assert_eq!(
+            invalid(Policy::builder(Growth::exponential(Duration::ZERO, 2.0))),
+            InvalidPolicy::Zero("base")
+        );
         let fine = Duration::from_nanos(1500);
-        assert_eq!(invalid(exponential().deadline(fine)), Invalid::TooFine { what: "deadline", value: fine });
+        assert_eq!(
+            invalid(exponential().deadline(fine)),
+            InvalidPolicy::TooFine { what: "deadline", value: fine }
+        );
         let century = Duration::from_secs(100 * 365 * 86_400);
-        assert_eq!(invalid(exponential().cap(century)), Invalid::TooLong { what: "cap", value: century });
+        assert_eq!(
+            invalid(exponential().cap(century)),
+            InvalidPolicy::TooLong { what: "cap", value: century }
+        );
         let crawl = Growth::exponential(Duration::from_millis(1), 1.001);
-        assert_eq!(invalid(Policy::builder(crawl)), Invalid::TooSlow { factor: 1.001 });
+        assert_eq!(invalid(Policy::builder(crawl)), InvalidPolicy::TooSlow { factor: 1.001 });
     }
 
     #[test]
-    fn what_cannot_grow_is_not_cut_without_a_cap() {
+    fn a_growth_with_an_end_is_not_cut_without_a_cap() {
         let policy =
             Policy::builder(Growth::constant(SECOND)).jitter(Jitter::Proportional(0.1)).build().unwrap();
         let window = policy.window(Attempt::FIRST, Duration::ZERO);
@@ -277,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cap_nobody_declared_follows_the_growth() {
+    fn an_undeclared_cap_follows_the_growth() {
         let one = Policy::builder(Growth::constant(SECOND)).build().unwrap();
         let five = one.to_builder().growth(Growth::constant(SECOND * 5)).build().unwrap();
         assert_eq!(five.cap(), SECOND * 5);

@@ -6,17 +6,17 @@ use crate::{Beyond, Growth, Jitter, Policy, PolicyBuilder, RetryAfter};
 
 /// The name and purpose of each preset, in the order of listings.
 pub const PRESETS: [(&str, &str); 11] = [
-    ("standard", "calls to a service, nobody watching the clock"),
-    ("aggressive", "a person is waiting for this call"),
-    ("conservative", "calls from batteries, or to something fragile"),
+    ("standard", "calls to a service, without a waiting user"),
+    ("aggressive", "calls that a user waits for"),
+    ("conservative", "calls from mobile devices, or to fragile services"),
     ("background", "sync and batch jobs that may take a minute"),
     ("step", "steps of durable work, retried over crashes"),
     ("proposal", "votes lost to a rival, over a local network"),
     ("lock", "waiting for a lock that is held for a second or so"),
     ("lock-aggressive", "waiting for a lock that is held very briefly"),
     ("lock-conservative", "waiting for a lock behind a busy API server"),
-    ("notification", "telling somebody that something failed"),
-    ("contended", "many writers of one row, nobody knows how many"),
+    ("notification", "notifications about failures"),
+    ("contended", "many writers of one row, of unknown number"),
 ];
 
 impl Policy {

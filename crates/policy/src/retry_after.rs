@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_of_all_three_forms() {
+    fn all_three_date_forms_parse() {
         let two_minutes = Some(Duration::from_secs(120));
         assert_eq!(read("Sun, 06 Nov 1994 08:51:37 GMT"), two_minutes);
         assert_eq!(read("Sunday, 06-Nov-94 08:51:37 GMT"), two_minutes);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_date_header_the_own_clock_serves() {
+    fn without_a_date_header_the_local_clock_applies() {
         let now = httpdate::parse_http_date(DATE).unwrap();
         for date in [None, Some("no date")] {
             let wait = retry_after_from_headers("Sun, 06 Nov 1994 08:50:37 GMT", date, now);
@@ -167,14 +167,14 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_as_good_as_nothing() {
+    fn an_invalid_value_is_ignored() {
         for value in ["", " ", "-5", "+5", "soon", "1.", ".5", "1e3", "12 s", "1,5", "0x10", "∞"] {
             assert_eq!(read(value), None, "{value:?}");
         }
     }
 
     #[test]
-    fn the_absurd_is_the_longest_delay() {
+    fn a_huge_value_is_limited_to_the_longest_delay() {
         assert_eq!(read("18446744073709551616"), Some(MAX_DELAY));
         assert_eq!(read("31536001"), Some(MAX_DELAY));
         assert_eq!(read("Fri, 31 Dec 9999 23:59:59 GMT"), Some(MAX_DELAY));

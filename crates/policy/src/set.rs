@@ -20,8 +20,8 @@ pub struct PolicySet {
     own: BTreeSet<String>,
     /// The parent of each policy that extends another.
     parents: BTreeMap<String, String>,
-    root: Scope,
-    namespaces: BTreeMap<String, Scope>,
+    root: PolicyScope,
+    namespaces: BTreeMap<String, PolicyScope>,
     classes: ClassMap,
     /// The policy for a name that does not exist.
     fallback: Arc<Policy>,
@@ -29,16 +29,16 @@ pub struct PolicySet {
 
 /// The operations of one namespace, or of all.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Scope {
+pub struct PolicyScope {
     /// The policy of every operation without its own policy.
     pub default: Option<String>,
     /// Operations by exact name or by pattern.
-    pub operations: BTreeMap<String, Operation>,
+    pub operations: BTreeMap<String, OperationSettings>,
 }
 
 /// The properties of an operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Operation {
+pub struct OperationSettings {
     /// The name of the policy.
     pub policy: String,
     /// The caller's timeout, if given.
@@ -47,7 +47,7 @@ pub struct Operation {
     pub lease: Option<Duration>,
 }
 
-impl Operation {
+impl OperationSettings {
     /// Creates an operation with this policy and no further properties.
     pub fn new(policy: impl Into<String>) -> Self {
         Self { policy: policy.into(), timeout: None, lease: None }
@@ -62,7 +62,7 @@ impl Default for PolicySet {
             policies: PRESETS.iter().filter_map(|(name, _)| preset(name)).collect(),
             own: BTreeSet::new(),
             parents: BTreeMap::new(),
-            root: Scope::default(),
+            root: PolicyScope::default(),
             namespaces: BTreeMap::new(),
             classes: ClassMap::default(),
             fallback: Arc::new(Policy::standard()),
@@ -107,22 +107,22 @@ impl PolicySet {
     }
 
     /// Returns the scope that applies to every namespace.
-    pub fn root(&self) -> &Scope {
+    pub fn root(&self) -> &PolicyScope {
         &self.root
     }
 
     /// Returns the scope that applies to every namespace, for modification.
-    pub fn root_mut(&mut self) -> &mut Scope {
+    pub fn root_mut(&mut self) -> &mut PolicyScope {
         &mut self.root
     }
 
     /// Returns the namespaces with their own operations.
-    pub fn namespaces(&self) -> &BTreeMap<String, Scope> {
+    pub fn namespaces(&self) -> &BTreeMap<String, PolicyScope> {
         &self.namespaces
     }
 
     /// Returns the scope of one namespace, for modification; creates it if necessary.
-    pub fn namespace_mut(&mut self, name: impl Into<String>) -> &mut Scope {
+    pub fn namespace_mut(&mut self, name: impl Into<String>) -> &mut PolicyScope {
         self.namespaces.entry(name.into()).or_default()
     }
 
@@ -175,7 +175,7 @@ impl PolicySet {
     /// `default POLICY`, `operation NAME POLICY TIMEOUT LEASE`, the same after `namespace NAME` for each
     /// namespace, and `class KIND CODE CLASS`. Times are in microseconds; an absent value is an empty field.
     pub fn id(&self) -> PolicyId {
-        let mut facts = Facts::default();
+        let mut facts = FactEncoder::default();
         for (name, policy) in &self.policies {
             facts.add(&["policy", name, &policy.id().to_string()]);
         }
@@ -193,9 +193,9 @@ impl PolicySet {
 
 /// Encodes fields with their lengths, so that different lists of fields never have the same encoding.
 #[derive(Default)]
-struct Facts(Vec<u8>);
+struct FactEncoder(Vec<u8>);
 
-impl Facts {
+impl FactEncoder {
     fn add(&mut self, fields: &[&str]) {
         for field in fields {
             self.0.extend_from_slice(&(field.len() as u64).to_le_bytes());
@@ -204,9 +204,9 @@ impl Facts {
     }
 }
 
-impl Scope {
+impl PolicyScope {
     /// Returns the operation of this name, or the most specific pattern that matches it.
-    pub fn find(&self, operation: &str) -> Option<&Operation> {
+    pub fn find(&self, operation: &str) -> Option<&OperationSettings> {
         if let Some(exact) = self.operations.get(operation) {
             return Some(exact);
         }
@@ -215,13 +215,13 @@ impl Scope {
         matching.rev().max_by_key(|(pattern, _)| glob::specificity(pattern)).map(|(_, found)| found)
     }
 
-    fn add_to(&self, facts: &mut Facts) {
+    fn add_to(&self, facts: &mut FactEncoder) {
         if let Some(default) = &self.default {
             facts.add(&["default", default]);
         }
         let micros =
             |time: Option<Duration>| time.map_or_else(String::new, |time| time.as_micros().to_string());
-        for (name, Operation { policy, timeout, lease }) in &self.operations {
+        for (name, OperationSettings { policy, timeout, lease }) in &self.operations {
             facts.add(&["operation", name, policy, &micros(*timeout), &micros(*lease)]);
         }
     }
@@ -238,11 +238,11 @@ mod tests {
         for (name, policy) in
             [("user.login", "aggressive"), ("user.*", "conservative"), ("*", "step"), ("u*", "lock")]
         {
-            root.operations.insert(name.to_owned(), Operation::new(policy));
+            root.operations.insert(name.to_owned(), OperationSettings::new(policy));
         }
         let eu = set.namespace_mut("eu");
         eu.default = Some("notification".to_owned());
-        eu.operations.insert("user.l*".to_owned(), Operation::new("proposal"));
+        eu.operations.insert("user.l*".to_owned(), OperationSettings::new("proposal"));
         set
     }
 

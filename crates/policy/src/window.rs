@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ends_are_picked_by_the_smallest_and_the_largest_roll() {
+    fn the_smallest_and_the_largest_roll_pick_the_ends() {
         for (low, high) in [(0, 0), (0, 1), (500_000, 1_500_000), (0, micros::MAX_DELAY_US)] {
             let window = Window::new(low, high);
             assert_eq!(window.pick(0), window.low());
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_window_is_shared_out_evenly() {
+    fn a_small_window_is_uniform() {
         let window = Window::new(0, 3);
         let quarter = 1 << 30;
         for value in 0..4_u32 {

@@ -10,17 +10,17 @@ use holdoff_policy::{Class, ClassMap, Failure};
 use tokio_util::sync::CancellationToken;
 
 use crate::classify::Classifier;
-use crate::clock::Stopwatch;
-use crate::course::{Course, Next};
 use crate::retry::{Hook, NoHook};
-use crate::{Ended, Failed, Refresher, Report, Retry, Retrying, Stopped};
+use crate::state::Stopwatch;
+use crate::state::{NextAction, RetryState};
+use crate::{JudgedReport, Refresher, Report, Retry, RetryError, Retrying, StopReason};
 
 impl<C, H> Retry<'_, C, H> {
     /// Makes attempts until one succeeds or there is no further attempt.
     ///
     /// Cancel-safe: dropping the future drops the attempt in flight and returns an unused retry to the
     /// budget.
-    pub async fn run<T, E, F, Fut>(self, mut call: F) -> Result<T, Failed<E>>
+    pub async fn run<T, E, F, Fut>(self, mut call: F) -> Result<T, RetryError<E>>
     where
         F: FnMut() -> Fut,
         Fut: Future<Output = Result<T, E>>,
@@ -45,15 +45,15 @@ impl<C, H> Retry<'_, C, H> {
     }
 
     /// Like [`run`](Self::run), but a success includes the number of attempts.
-    pub async fn run_reporting<T, E, F, Fut>(self, call: F) -> Result<Report<T>, Failed<E>>
+    pub async fn run_reporting<T, E, F, Fut>(self, call: F) -> Result<Report<T>, RetryError<E>>
     where
         F: FnMut() -> Fut,
         Fut: Future<Output = Result<T, E>>,
         C: Classifier<E>,
         H: Hook<E>,
     {
-        let (course, around, mut judge) = self.parts::<E>(None);
-        drive(course, around, call, &mut judge, None).await.into_result()
+        let (state, env, mut judge) = self.parts::<E>(None);
+        drive(state, env, call, &mut judge, None).await.into_result()
     }
 
     /// Continues after a failed first attempt.
@@ -62,30 +62,30 @@ impl<C, H> Retry<'_, C, H> {
         call: F,
         error: E,
         stopwatch: Stopwatch,
-    ) -> Result<T, Failed<E>>
+    ) -> Result<T, RetryError<E>>
     where
         F: FnMut() -> Fut,
         Fut: Future<Output = Result<T, E>>,
         C: Classifier<E>,
         H: Hook<E>,
     {
-        let (course, around, mut judge) = self.parts::<E>(Some(stopwatch));
-        let ended = drive(course, around, call, &mut judge, Some(Err(error))).await;
+        let (state, env, mut judge) = self.parts::<E>(Some(stopwatch));
+        let ended = drive(state, env, call, &mut judge, Some(Err(error))).await;
         ended.into_result().map(|report| report.value)
     }
 }
 
 impl<'a, C, H> Retry<'a, C, H> {
     /// Returns the parts of the loop; the stopwatch is present if a first attempt was made.
-    fn parts<E>(self, resumed: Option<Stopwatch>) -> (Course<'a>, Around<'a>, ByError<'a, C, H>) {
+    fn parts<E>(self, resumed: Option<Stopwatch>) -> (RetryState<'a>, Env<'a>, ByError<'a, C, H>) {
         let Self { mut options, cancel, refresher, classifier, hook, .. } = self;
         options.can_refresh = refresher.is_some();
         let judge = ByError { classifier, classes: options.classes, hook };
-        let course = match resumed {
-            Some(stopwatch) => Course::resumed(options, stopwatch),
-            None => Course::new(options),
+        let state = match resumed {
+            Some(stopwatch) => RetryState::resumed(options, stopwatch),
+            None => RetryState::new(options),
         };
-        (course, Around { cancel, refresher, error_type: type_name::<E>() }, judge)
+        (state, Env { cancel, refresher, error_type: type_name::<E>() }, judge)
     }
 }
 
@@ -95,7 +95,7 @@ impl<C> Retry<'_, C, NoHook> {
     ///
     /// For calls whose failures can look like successes, such as an HTTP response with status 503.
     /// Cancel-safe like [`run`](Self::run).
-    pub async fn run_judged<O, F, Fut, J>(self, call: F, judge: J) -> Ended<O>
+    pub async fn run_judged<O, F, Fut, J>(self, call: F, judge: J) -> JudgedReport<O>
     where
         F: FnMut() -> Fut,
         Fut: Future<Output = O>,
@@ -110,7 +110,7 @@ impl<C> Retry<'_, C, NoHook> {
         error_type: &'static str,
         call: F,
         judge: J,
-    ) -> Ended<O>
+    ) -> JudgedReport<O>
     where
         F: FnMut() -> Fut,
         Fut: Future<Output = O>,
@@ -118,8 +118,8 @@ impl<C> Retry<'_, C, NoHook> {
     {
         let Self { mut options, cancel, refresher, .. } = self;
         options.can_refresh = refresher.is_some();
-        let around = Around { cancel, refresher, error_type };
-        drive(Course::new(options), around, call, &mut ByClosure(judge), None).await
+        let env = Env { cancel, refresher, error_type };
+        drive(RetryState::new(options), env, call, &mut ByClosure(judge), None).await
     }
 }
 
@@ -157,14 +157,14 @@ impl<O, J: FnMut(&O) -> Option<Failure>> Judge<O> for ByClosure<J> {
 }
 
 /// The cancellation, the refresher and the error type of the loop.
-struct Around<'a> {
+struct Env<'a> {
     cancel: Option<&'a CancellationToken>,
     refresher: Option<&'a Refresher>,
     error_type: &'static str,
 }
 
 /// The result of one attempt.
-enum Attempt<O> {
+enum AttemptResult<O> {
     Done(O),
     TimedOut,
     Cancelled,
@@ -172,78 +172,78 @@ enum Attempt<O> {
 
 /// The loop: attempt, judge, wait. `given` is the outcome of an attempt that the caller has made already.
 async fn drive<O, F, Fut>(
-    mut course: Course<'_>,
-    around: Around<'_>,
+    mut state: RetryState<'_>,
+    env: Env<'_>,
     mut call: F,
     judge: &mut impl Judge<O>,
     mut given: Option<O>,
-) -> Ended<O>
+) -> JudgedReport<O>
 where
     F: FnMut() -> Fut,
     Fut: Future<Output = O>,
 {
-    let mut last = Last { outcome: None, timed_out: false };
+    let mut last = LastOutcome { outcome: None, timed_out: false };
     loop {
-        let credentials = around.refresher.map(Refresher::generation);
+        let credentials = env.refresher.map(Refresher::generation);
         let attempted = match given.take() {
-            Some(outcome) => Attempt::Done(outcome),
-            None if around.is_cancelled() => return last.cancelled(&course),
-            None => match course.begin_attempt() {
-                Ok(()) => attempt(&mut course, call(), around.cancel).await,
-                Err(stopped) => return last.ended(Some(stopped), &course),
+            Some(outcome) => AttemptResult::Done(outcome),
+            None if env.is_cancelled() => return last.cancelled(&state),
+            None => match state.begin_attempt() {
+                Ok(()) => attempt(&mut state, call(), env.cancel).await,
+                Err(stopped) => return last.ended(Some(stopped), &state),
             },
         };
         let failure = match attempted {
-            Attempt::Cancelled => return last.cancelled(&course),
-            Attempt::TimedOut => {
+            AttemptResult::Cancelled => return last.cancelled(&state),
+            AttemptResult::TimedOut => {
                 last.timed_out = true;
                 Failure::new(Class::Timeout)
             }
-            Attempt::Done(outcome) => {
+            AttemptResult::Done(outcome) => {
                 let failure = judge.failure(&outcome);
-                last = Last { outcome: Some(outcome), timed_out: false };
+                last = LastOutcome { outcome: Some(outcome), timed_out: false };
                 let Some(failure) = failure else {
-                    course.succeeded();
-                    return last.ended(None, &course);
+                    state.succeeded();
+                    return last.ended(None, &state);
                 };
                 failure
             }
         };
-        let mut next = course.failed(&failure, around.error_type);
-        if next == Next::Refresh {
-            match until_cancelled(around.cancel, around.refresh(&course, credentials)).await {
-                Some(true) => course.refreshed(&failure),
-                Some(false) => next = course.refresh_failed(&failure, around.error_type),
-                None => return last.cancelled(&course),
+        let mut next = state.failed(&failure, env.error_type);
+        if next == NextAction::Refresh {
+            match until_cancelled(env.cancel, env.refresh(&state, credentials)).await {
+                Some(true) => state.refreshed(&failure),
+                Some(false) => next = state.refresh_failed(&failure, env.error_type),
+                None => return last.cancelled(&state),
             }
         }
-        if let Next::Stop(stopped) = next {
-            return last.ended(Some(stopped), &course);
+        if let NextAction::Stop(stopped) = next {
+            return last.ended(Some(stopped), &state);
         }
-        let retrying = retrying(&course, &failure, next);
+        let retrying = retrying(&state, &failure, next);
         judge.retrying(&retrying, last.fresh());
-        if until_cancelled(around.cancel, wait_unless_refreshed(next)).await.is_none() {
-            return last.cancelled(&course);
+        if until_cancelled(env.cancel, wait_unless_refreshed(next)).await.is_none() {
+            return last.cancelled(&state);
         }
     }
 }
 
 /// Waits before the next attempt; after a refresh there is no wait.
-async fn wait_unless_refreshed(next: Next) {
-    if let Next::Wait(delay) = next {
+async fn wait_unless_refreshed(next: NextAction) {
+    if let NextAction::Wait(delay) = next {
         wait(delay).await;
     }
 }
 
-impl Around<'_> {
+impl Env<'_> {
     fn is_cancelled(&self) -> bool {
         self.cancel.is_some_and(CancellationToken::is_cancelled)
     }
 
     /// Refreshes the credentials within the time left; returns `false` on failure.
-    async fn refresh(&self, course: &Course<'_>, credentials: Option<u64>) -> bool {
+    async fn refresh(&self, state: &RetryState<'_>, credentials: Option<u64>) -> bool {
         let Some((refresher, seen)) = self.refresher.zip(credentials) else { return false };
-        match course.attempt_limit() {
+        match state.attempt_limit() {
             Some(limit) => matches!(tokio::time::timeout(limit, refresher.refresh(seen)).await, Ok(Ok(()))),
             None => refresher.refresh(seen).await.is_ok(),
         }
@@ -251,41 +251,41 @@ impl Around<'_> {
 }
 
 /// The last outcome of the attempts.
-struct Last<O> {
+struct LastOutcome<O> {
     outcome: Option<O>,
     timed_out: bool,
 }
 
-impl<O> Last<O> {
+impl<O> LastOutcome<O> {
     /// Returns the outcome of the last attempt; `None` if it was cut off.
     fn fresh(&self) -> Option<&O> {
         self.outcome.as_ref().filter(|_| !self.timed_out)
     }
 
-    fn ended(self, stopped: Option<Stopped>, course: &Course<'_>) -> Ended<O> {
+    fn ended(self, stopped: Option<StopReason>, state: &RetryState<'_>) -> JudgedReport<O> {
         let Self { outcome, timed_out } = self;
-        Ended { outcome, timed_out, stopped, attempts: course.made(), elapsed: course.elapsed() }
+        JudgedReport { outcome, timed_out, stopped, attempts: state.made(), elapsed: state.elapsed() }
     }
 
-    fn cancelled(self, course: &Course<'_>) -> Ended<O> {
-        course.stop(Stopped::Cancelled);
-        self.ended(Some(Stopped::Cancelled), course)
+    fn cancelled(self, state: &RetryState<'_>) -> JudgedReport<O> {
+        state.stop(StopReason::Cancelled);
+        self.ended(Some(StopReason::Cancelled), state)
     }
 }
 
-fn retrying(course: &Course<'_>, failure: &Failure, next: Next) -> Retrying {
-    let delay = if let Next::Wait(delay) = next { delay } else { Duration::ZERO };
-    Retrying { attempt: course.made(), delay, class: failure.class(), retry_after: failure.retry_after() }
+fn retrying(state: &RetryState<'_>, failure: &Failure, next: NextAction) -> Retrying {
+    let delay = if let NextAction::Wait(delay) = next { delay } else { Duration::ZERO };
+    Retrying { attempt: state.made(), delay, class: failure.class(), retry_after: failure.retry_after() }
 }
 
 /// Makes one attempt within its limits.
 async fn attempt<O>(
-    course: &mut Course<'_>,
+    state: &mut RetryState<'_>,
     call: impl Future<Output = O>,
     cancel: Option<&CancellationToken>,
-) -> Attempt<O> {
-    let (limit, call) = (course.attempt_limit(), pin!(call));
-    let timed = course.stopwatch().time(call);
+) -> AttemptResult<O> {
+    let (limit, call) = (state.attempt_limit(), pin!(call));
+    let timed = state.stopwatch().time(call);
     let in_time = async {
         match limit {
             Some(limit) => tokio::time::timeout(limit, timed).await.ok(),
@@ -293,9 +293,9 @@ async fn attempt<O>(
         }
     };
     match until_cancelled(cancel, in_time).await {
-        Some(Some(outcome)) => Attempt::Done(outcome),
-        Some(None) => Attempt::TimedOut,
-        None => Attempt::Cancelled,
+        Some(Some(outcome)) => AttemptResult::Done(outcome),
+        Some(None) => AttemptResult::TimedOut,
+        None => AttemptResult::Cancelled,
     }
 }
 

@@ -7,25 +7,28 @@
 //! let policy = Policy::preset("proposal").unwrap();
 //! let text = blocking::retry(&policy, || Ok::<_, std::io::Error>("read"))?;
 //! assert_eq!(text, "read");
-//! # Ok::<(), holdoff_retry::Failed<std::io::Error>>(())
+//! # Ok::<(), holdoff_retry::RetryError<std::io::Error>>(())
 //! ```
 
 use std::any::type_name;
 use std::error::Error;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use holdoff_policy::Policy;
+use parking_lot::Mutex;
 
 use crate::classify::Classifier;
-use crate::course::{Course, Next};
-use crate::failed::Details;
+use crate::outcome::Details;
 use crate::retry::Hook;
-use crate::{Classify, Failed, Report, Retry, Retrying, Stopped};
+use crate::shared::RefreshRounds;
+use crate::state::{NextAction, RetryState};
+use crate::{Classify, Report, Retry, RetryError, Retrying, StopReason};
 
 /// Makes attempts until one succeeds or the policy stops, and sleeps on this thread in between.
-pub fn retry<T, E: Classify>(policy: &Policy, call: impl FnMut() -> Result<T, E>) -> Result<T, Failed<E>> {
+pub fn retry<T, E: Classify>(
+    policy: &Policy,
+    call: impl FnMut() -> Result<T, E>,
+) -> Result<T, RetryError<E>> {
     Retry::new(policy).run_blocking(call)
 }
 
@@ -34,7 +37,7 @@ impl<'a, C, H> Retry<'a, C, H> {
     /// between.
     ///
     /// The executor cannot cut off an attempt: give the call its own timeout.
-    pub fn run_blocking<T, E>(self, call: impl FnMut() -> Result<T, E>) -> Result<T, Failed<E>>
+    pub fn run_blocking<T, E>(self, call: impl FnMut() -> Result<T, E>) -> Result<T, RetryError<E>>
     where
         C: Classifier<E>,
         H: Hook<E>,
@@ -46,7 +49,7 @@ impl<'a, C, H> Retry<'a, C, H> {
     pub fn run_blocking_reporting<T, E>(
         self,
         mut call: impl FnMut() -> Result<T, E>,
-    ) -> Result<Report<T>, Failed<E>>
+    ) -> Result<Report<T>, RetryError<E>>
     where
         C: Classifier<E>,
         H: Hook<E>,
@@ -61,38 +64,38 @@ impl<'a, C, H> Retry<'a, C, H> {
         };
         let Self { mut options, classifier, mut hook, blocking_refresher: refresher, .. } = self;
         options.can_refresh = refresher.is_some();
-        let mut course = Course::new(options);
+        let mut state = RetryState::new(options);
         let mut last = None;
         loop {
-            let leave = if is_cancelled() { Err(cancelled(&course)) } else { course.begin_attempt() };
+            let leave = if is_cancelled() { Err(cancelled(&state)) } else { state.begin_attempt() };
             if let Err(stopped) = leave {
-                return Err(failed(stopped, last, &course));
+                return Err(failed(stopped, last, &state));
             }
-            course.stopwatch().start();
+            state.stopwatch().start();
             let credentials = refresher.map(Refresher::generation);
             let error = match call() {
                 Ok(value) => {
-                    course.succeeded();
-                    return Ok(Report { value, attempts: course.made(), elapsed: course.elapsed() });
+                    state.succeeded();
+                    return Ok(Report { value, attempts: state.made(), elapsed: state.elapsed() });
                 }
                 Err(error) => error,
             };
-            let failure = classifier.failure(&error, course.classes());
-            let mut next = course.failed(&failure, type_name::<E>());
-            if let (Next::Refresh, Some((refresher, seen))) = (next, refresher.zip(credentials)) {
+            let failure = classifier.failure(&error, state.classes());
+            let mut next = state.failed(&failure, type_name::<E>());
+            if let (NextAction::Refresh, Some((refresher, seen))) = (next, refresher.zip(credentials)) {
                 if refresher.refresh(seen) {
-                    course.refreshed(&failure);
+                    state.refreshed(&failure);
                 } else {
-                    next = course.refresh_failed(&failure, type_name::<E>());
+                    next = state.refresh_failed(&failure, type_name::<E>());
                 }
             }
             let delay = match next {
-                Next::Stop(stopped) => return Err(failed(stopped, Some(error), &course)),
-                Next::Wait(delay) => delay,
-                Next::Refresh => Duration::ZERO,
+                NextAction::Stop(stopped) => return Err(failed(stopped, Some(error), &state)),
+                NextAction::Wait(delay) => delay,
+                NextAction::Refresh => Duration::ZERO,
             };
             let (class, retry_after) = (failure.class(), failure.retry_after());
-            let retrying = Retrying { attempt: course.made(), delay, class, retry_after };
+            let retrying = Retrying { attempt: state.made(), delay, class, retry_after };
             hook.retrying(&retrying, Some(&error));
             sleep(delay);
             last = Some(error);
@@ -106,13 +109,13 @@ impl<'a, C, H> Retry<'a, C, H> {
     }
 }
 
-fn cancelled(course: &Course<'_>) -> Stopped {
-    course.stop(Stopped::Cancelled);
-    Stopped::Cancelled
+fn cancelled(state: &RetryState<'_>) -> StopReason {
+    state.stop(StopReason::Cancelled);
+    StopReason::Cancelled
 }
 
-fn failed<E>(stopped: Stopped, error: Option<E>, course: &Course<'_>) -> Failed<E> {
-    let (attempts, elapsed) = (course.made(), course.elapsed());
+fn failed<E>(stopped: StopReason, error: Option<E>, state: &RetryState<'_>) -> RetryError<E> {
+    let (attempts, elapsed) = (state.made(), state.elapsed());
     Details { stopped, error, timed_out: false, attempts, elapsed }.into()
 }
 
@@ -128,8 +131,7 @@ type RefreshFn = dyn Fn() -> Result<(), Box<dyn Error + Send + Sync>> + Send + S
 /// Refreshes one credential, once for all threads whose requests were refused.
 pub struct Refresher {
     refresh: Box<RefreshFn>,
-    generation: AtomicU64,
-    rounds: AtomicU64,
+    rounds: RefreshRounds,
     gate: Mutex<()>,
 }
 
@@ -138,28 +140,23 @@ impl Refresher {
     pub fn new(
         refresh: impl Fn() -> Result<(), Box<dyn Error + Send + Sync>> + Send + Sync + 'static,
     ) -> Self {
-        let (generation, rounds) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { refresh: Box::new(refresh), generation, rounds, gate: Mutex::new(()) }
+        Self { refresh: Box::new(refresh), rounds: RefreshRounds::default(), gate: Mutex::new(()) }
     }
 
     fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
+        self.rounds.generation()
     }
 
     /// Refreshes the credential of generation `seen`, unless another thread has refreshed it. If another
     /// thread is refreshing it, waits for that result. Returns whether the credential was refreshed.
     fn refresh(&self, seen: u64) -> bool {
-        let rounds = self.rounds.load(Ordering::Acquire);
-        let _gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.generation() > seen {
-            return true;
-        }
-        if self.rounds.load(Ordering::Acquire) > rounds {
-            return false;
+        let round = self.rounds.current();
+        let _gate = self.gate.lock();
+        if let Some(refreshed) = self.rounds.result_since(round, seen) {
+            return refreshed;
         }
         let refreshed = (self.refresh)().is_ok();
-        self.generation.fetch_add(u64::from(refreshed), Ordering::AcqRel);
-        self.rounds.fetch_add(1, Ordering::AcqRel);
+        self.rounds.finish(refreshed);
         refreshed
     }
 }

@@ -67,7 +67,7 @@ impl<J: Clone> RetryLayer<J> {
         self
     }
 
-    /// Sets the shared breaker; while it is open, requests fail with [`Failed`](crate::Failed) without being
+    /// Sets the shared breaker; while it is open, requests fail with [`RetryError`](crate::RetryError) without being
     /// sent.
     #[must_use]
     pub fn breaker(mut self, breaker: Arc<SharedBreaker>) -> Self {

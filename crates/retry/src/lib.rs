@@ -14,7 +14,8 @@
 //! [`retry()`] covers the common case. [`Retry`] adds the options that a service needs: an operation name, a
 //! budget and a breaker shared by all callers of the same dependency, a refresher for expired credentials, a
 //! deadline, a timeout for each attempt, hooks and cancellation. [`blocking`] does the same without an async
-//! runtime. [`requeue_after`] only computes the delay, for controllers that must not sleep.
+//! runtime. [`requeue_after`] only computes the delay, for controllers that must not sleep; [`Backoff`] waits
+//! between the rounds of a loop.
 //!
 //! # Invariants
 //!
@@ -31,31 +32,32 @@
 #[cfg(feature = "tokio")]
 mod asynchronous;
 pub mod blocking;
-mod breaker;
 mod classify;
-mod clock;
-mod course;
-mod failed;
 #[cfg(feature = "tower")]
 mod layer;
 pub mod metrics;
 #[cfg(feature = "reqwest")]
 mod middleware;
-#[cfg(feature = "tokio")]
-mod refresh;
+mod outcome;
 mod requeue;
 mod retry;
+mod shared;
+mod state;
 
-pub use breaker::SharedBreaker;
+#[cfg(feature = "http")]
+pub use classify::retry_after;
 pub use classify::{ByTrait, Classifier, Classify};
-pub use failed::{Ended, Failed, Report, Stopped};
 #[cfg(feature = "tower")]
 pub use layer::{RetryLayer, RetryService};
 #[cfg(feature = "reqwest")]
 pub use middleware::{OperationName, RetryMiddleware};
+pub use outcome::{JudgedReport, Report, RetryError, StopReason};
 #[cfg(feature = "tokio")]
-pub use refresh::{RefreshFailed, Refresher};
+pub use requeue::Backoff;
 pub use requeue::{Requeue, requeue_after};
 #[cfg(feature = "tokio")]
 pub use retry::retry;
 pub use retry::{Hook, NoHook, Retry, Retrying};
+pub use shared::SharedBreaker;
+#[cfg(feature = "tokio")]
+pub use shared::{RefreshFailed, Refresher};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use holdoff_policy::Failure;
 use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
 
-use crate::Stopped;
+use crate::StopReason;
 
 /// The duration of each wait. Labels: `operation`.
 pub const DELAY_SECONDS: &str = "holdoff_retry_delay_seconds";
@@ -32,20 +32,20 @@ pub const UNNAMED: &str = "unnamed";
 
 /// Registers the help texts with the recorder; call it once, after the recorder is installed.
 pub fn describe() {
-    describe_histogram!(DELAY_SECONDS, Unit::Seconds, "How long each wait before another attempt was.");
-    describe_counter!(RETRIES_TOTAL, "Attempts that failed and were repeated.");
+    describe_histogram!(DELAY_SECONDS, Unit::Seconds, "Duration of each wait before a retry.");
+    describe_counter!(RETRIES_TOTAL, "Failed attempts that were followed by a retry.");
     describe_counter!(STOPPED_TOTAL, "Operations that ended without success, by reason.");
-    describe_counter!(SUCCESS_TOTAL, "Operations that succeeded, by the attempt that did.");
+    describe_counter!(SUCCESS_TOTAL, "Operations that succeeded, by the number of the successful attempt.");
     describe_counter!(RETRY_AFTER_HONOURED_TOTAL, "Waits in which the server's Retry-After was honoured.");
-    describe_counter!(REFRESH_FAILED_TOTAL, "Credentials that could not be refreshed.");
-    describe_histogram!(RETRY_AFTER_SECONDS, Unit::Seconds, "What the server's Retry-After asked for.");
+    describe_counter!(REFRESH_FAILED_TOTAL, "Failed refreshes of credentials.");
+    describe_histogram!(RETRY_AFTER_SECONDS, Unit::Seconds, "Waits requested by the server's Retry-After.");
 }
 
 pub(crate) fn succeeded(operation: &str, attempt: u32) {
     counter!(SUCCESS_TOTAL, "operation" => operation.to_owned(), "attempt" => bounded(attempt)).increment(1);
 }
 
-pub(crate) fn stopped(operation: &str, stopped: Stopped) {
+pub(crate) fn stopped(operation: &str, stopped: StopReason) {
     counter!(STOPPED_TOTAL, "operation" => operation.to_owned(), "reason" => stopped.name()).increment(1);
 }
 

@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use holdoff_policy::{Budget, Class, ClassMap, Failure, Policy, PolicySet, Replay, retry_after_from_headers};
+use holdoff_policy::{Budget, Class, ClassMap, Failure, Policy, PolicySet, Replay};
 use http::Extensions;
-use http::header::{DATE, HeaderMap, RETRY_AFTER};
 use reqwest::{Request, Response};
 use reqwest_middleware::{Error, Middleware, Next, Result};
 
-use crate::{Refresher, Retry, SharedBreaker, clock};
+use crate::classify::retry_after;
+use crate::{Refresher, Retry, SharedBreaker};
 
 /// A reqwest middleware that retries requests.
 ///
@@ -124,12 +124,7 @@ fn judge(result: &Result<Response>, classes: &ClassMap, replay: Replay) -> Optio
 
 /// The error for a body that could be cloned before but no longer can.
 fn unrepeatable() -> std::io::Error {
-    std::io::Error::other("the request's body cannot be sent again")
-}
-
-fn retry_after(headers: &HeaderMap) -> Option<std::time::Duration> {
-    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    retry_after_from_headers(text(RETRY_AFTER)?, text(DATE), clock::wall())
+    std::io::Error::other("the body of the request cannot be cloned for another attempt")
 }
 
 fn failure_of(error: &reqwest::Error, replay: Replay) -> Failure {

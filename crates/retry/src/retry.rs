@@ -10,9 +10,9 @@ use holdoff_policy::{Budget, Class, ClassMap, Policy, PolicySet};
 
 use crate::SharedBreaker;
 use crate::classify::ByTrait;
-#[cfg(feature = "tokio")]
-use crate::clock::Stopwatch;
 use crate::metrics;
+#[cfg(feature = "tokio")]
+use crate::state::Stopwatch;
 
 /// Makes attempts until one succeeds or the policy stops.
 ///
@@ -36,7 +36,7 @@ use crate::metrics;
 /// # }
 /// ```
 #[cfg(feature = "tokio")]
-pub async fn retry<T, E, F, Fut>(policy: &Policy, mut call: F) -> Result<T, crate::Failed<E>>
+pub async fn retry<T, E, F, Fut>(policy: &Policy, mut call: F) -> Result<T, crate::RetryError<E>>
 where
     F: FnMut() -> Fut,
     Fut: Future<Output = Result<T, E>>,

@@ -1,38 +1,38 @@
-// Keeps a page up to date: it is told that something changed, and looks at its own address again.
-// Without this script every page works all the same; it is only as old as its last reload.
+// Keeps a page up to date: an event reports a change, and the page fetches its own URL again.
+// Without this script every page still works; it shows the state of its last reload.
 (() => {
   "use strict";
   const body = document.body;
   const base = body.dataset.base || "";
   const button = document.getElementById("pause");
   const word = document.getElementById("live-word");
-  const SOONEST = 1500; // between two looks
-  const LATEST = 10000; // so that "3s ago" stays true
+  const MIN_INTERVAL = 1500; // between two reloads
+  const MAX_INTERVAL = 10000; // so that "3s ago" stays true
 
-  // Empty filters are not part of an address.
+  // Empty filters are not part of the URL.
   body.addEventListener("htmx:configRequest", (event) => {
-    const said = event.detail.parameters;
-    for (const name of Array.from(said.keys())) {
-      const values = said.getAll(name).filter((value) => value !== "");
-      said.delete(name);
-      values.forEach((value) => said.append(name, value));
+    const parameters = event.detail.parameters;
+    for (const name of Array.from(parameters.keys())) {
+      const values = parameters.getAll(name).filter((value) => value !== "");
+      parameters.delete(name);
+      values.forEach((value) => parameters.append(name, value));
     }
   });
 
-  // Enter is a change and a sending; of both becomes one place to come back to.
+  // The Enter key triggers both `change` and `submit`: only one of them adds a history entry.
   body.addEventListener("htmx:beforeHistoryUpdate", (event) => {
     const to = event.detail.history;
     if (to.path === location.pathname + location.search) to.type = "replace";
   });
 
-  // Whose session is over is asked to log in, and finds the way back from there.
+  // If the session has ended, the reload redirects to the login, which leads back to this page.
   body.addEventListener("htmx:beforeSwap", (event) => {
     if (new URL(event.detail.xhr.responseURL).pathname !== `${base}/login`) return;
     event.detail.shouldSwap = false;
     location.reload();
   });
 
-  // A dialog asks before anything that cannot be undone.
+  // Actions that cannot be undone need a confirmation.
   body.addEventListener("submit", (event) => {
     const question = event.target.dataset.confirm;
     if (question && !window.confirm(question)) event.preventDefault();
@@ -43,7 +43,7 @@
   let changed = false;
   let paused = sessionStorage.getItem("holdoff-paused") === "yes";
   let connected = false;
-  let stale = false; // the last look failed
+  let stale = false; // the last reload failed
   let last = Date.now();
 
   const show = () => {
@@ -54,7 +54,7 @@
     word.dataset.state = state;
   };
 
-  // Nobody's writing or reading is interrupted; what stands outside of the changing part is left alone anyway.
+  // An update must not interrupt typing or a text selection. Elements outside of the live part are never replaced.
   const isBusy = () => {
     const live = document.getElementById("live");
     const within = (node) => live && node && live.contains(node);
@@ -65,17 +65,17 @@
     return document.hidden || writes || marks;
   };
 
-  // By what something is found again after the part it stood in was written anew.
+  // The attributes by which an element is found again after its part of the page was replaced.
   const names = ["id", "href", "aria-label"];
   const nameOf = (element) => {
     const by = names.find((name) => element.getAttribute(name));
     return by && `[${by}="${CSS.escape(element.getAttribute(by))}"]`;
   };
 
-  const look = () => {
+  const reload = () => {
     if (paused || isBusy()) return;
     const since = Date.now() - last;
-    if (!(changed && since >= SOONEST) && since < LATEST) return;
+    if (!(changed && since >= MIN_INTERVAL) && since < MAX_INTERVAL) return;
     changed = false;
     last = Date.now();
     const live = document.getElementById("live");
@@ -85,8 +85,8 @@
     htmx
       .ajax("GET", location.pathname + location.search, { target: "#live", select: "#live", swap: "outerHTML" })
       .then(() => {
-        document.querySelectorAll("#live .wide").forEach((table, place) => {
-          table.scrollLeft = scrolled[place] || 0;
+        document.querySelectorAll("#live .wide").forEach((table, index) => {
+          table.scrollLeft = scrolled[index] || 0;
         });
         const again = at && document.querySelector(`#live ${at}`);
         if (again) again.focus({ preventScroll: true });
@@ -98,7 +98,7 @@
     sessionStorage.setItem("holdoff-paused", paused ? "yes" : "no");
     changed = true;
     show();
-    look();
+    reload();
   });
 
   for (const [event, is] of [["htmx:responseError", true], ["htmx:sendError", true], ["htmx:afterSwap", false]]) {
@@ -108,18 +108,18 @@
     });
   }
 
-  // A browser has few connections to one host: a page that nobody sees holds none.
+  // A browser has few connections to one host, so a hidden page holds none.
   let source = null;
   const listen = () => {
     if (source || document.hidden) return;
     source = new EventSource(`${base}/live`);
-    // An acceptor is asked all the time, and a ledger comes further; each stands on one page.
-    const told = (event) => {
-      const isElsewhere = ["acceptor", "ledger"].includes(event.data) && !document.getElementById(event.data);
-      if (!isElsewhere) changed = true;
+    // Acceptors and ledgers change all the time, and each is shown on one page only.
+    const onChange = (event) => {
+      const isOnOtherPage = ["acceptor", "ledger"].includes(event.data) && !document.getElementById(event.data);
+      if (!isOnOtherPage) changed = true;
     };
-    source.addEventListener("changed", told);
-    source.addEventListener("reset", told);
+    source.addEventListener("changed", onChange);
+    source.addEventListener("reset", onChange);
     source.addEventListener("open", () => {
       connected = true;
       show();
@@ -129,19 +129,19 @@
       show();
     });
   };
-  const hangUp = () => {
+  const disconnect = () => {
     if (source) source.close();
     source = null;
     connected = false;
   };
   document.addEventListener("visibilitychange", () => {
-    if (document.hidden) return hangUp();
+    if (document.hidden) return disconnect();
     changed = true;
     listen();
   });
-  addEventListener("pagehide", hangUp);
+  addEventListener("pagehide", disconnect);
   addEventListener("pageshow", listen);
   listen();
-  setInterval(look, 250);
+  setInterval(reload, 250);
   show();
 })();

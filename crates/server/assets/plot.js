@@ -1,11 +1,11 @@
-// Draws what stands in the page as numbers: counts over time.
+// Draws the plots of a page: counts over time, from the JSON in `data-plot`.
 (() => {
   "use strict";
   const HEIGHT = 190;
   const drawn = new Map();
 
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-  const COLOURS = { succeeded: "good", retried: "warn", failed: "bad", conflicted: "info", "in force": "faint", changed: "accent" };
+  const COLOURS = { succeeded: "good", retried: "warn", failed: "bad", conflicted: "info", active: "faint", edited: "accent" };
 
   const draw = (element) => {
     const data = JSON.parse(element.dataset.plot);

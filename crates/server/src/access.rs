@@ -1,57 +1,55 @@
-//! Authentication and authorization of requests.
+//! Authentication and authorization of requests: the middleware, the access requirements of routes, and rejections.
+//!
+//! The API's document defines the requirement of each route ([`crate::api::requirement_of`]).
 
-mod known;
-mod need;
-mod refusal;
-mod turns;
-mod who;
+mod cache;
+mod caller;
 
+use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::header::AUTHORIZATION;
-use axum::http::{HeaderMap, Method};
+use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use tokio::sync::Mutex;
 use tracing::Instrument;
 
-use known::Known;
-pub(crate) use need::Need;
-pub(crate) use refusal::Refusal;
-use turns::Turns;
-pub(crate) use who::Access;
-
-use crate::keep::{Deed, Keep, Presented, Scope};
 use crate::problem::{Kind, Problem};
-use crate::rate::{Buckets, Rate};
-use crate::{Settings, api, clock, dashboard, metrics};
+use crate::rate::{Rate, RateLimiter};
+use crate::token_store::{AuditEvent, PresentedToken, TokenScope, TokenStore};
+use crate::{Error, Settings, api, clock, dashboard, metrics};
+use cache::TokenCache;
+
+pub(crate) use caller::Caller;
 
 /// The rate at which one address may present invalid tokens.
-const WRONG_TOKENS: Rate = Rate::new(10, Duration::from_secs(10));
+const INVALID_TOKENS: Rate = Rate::new(10, Duration::from_secs(10));
 
 /// Timeout for the lookup of a token on a route that needs none.
-const WELCOME: Duration = Duration::from_secs(1);
+const OPTIONAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The address of the client at the other end of a connection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Peer(pub(crate) IpAddr);
+pub(crate) struct PeerIp(pub(crate) IpAddr);
 
 /// The id of a request in the log.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestId(pub(crate) String);
 
 /// Authenticates callers and checks their scope.
-pub(crate) struct Door {
-    keep: Keep,
-    known: Known,
+pub(crate) struct Auth {
+    token_store: TokenStore,
+    cache: TokenCache,
     is_open: bool,
     /// The accepted values of a request's `Host`.
     pub(crate) hosts: Hosts,
-    rates: Option<Buckets<String>>,
-    wrong: Buckets<IpAddr>,
-    turns: Turns,
+    rates: Option<RateLimiter<String>>,
+    invalid: RateLimiter<IpAddr>,
+    lookup_locks: LookupLocks,
 }
 
 /// The host names that the daemon accepts as a request's `Host`.
@@ -64,18 +62,18 @@ pub(crate) enum Hosts {
     Named(Vec<String>),
 }
 
-impl Door {
-    pub(crate) fn new(keep: Keep, settings: &Settings) -> Self {
+impl Auth {
+    pub(crate) fn new(token_store: TokenStore, settings: &Settings) -> Self {
         let is_open = !settings.require_tokens;
         let hosts = if is_open { Hosts::Loopback } else { Hosts::Named(settings.hosts.clone()) };
         Self {
-            known: Known::new(keep.clone()),
-            keep,
+            cache: TokenCache::new(token_store.clone()),
+            token_store,
             is_open,
             hosts,
-            rates: settings.rate.map(Buckets::new),
-            wrong: Buckets::new(WRONG_TOKENS),
-            turns: Turns::default(),
+            rates: settings.rate.map(RateLimiter::new),
+            invalid: RateLimiter::new(INVALID_TOKENS),
+            lookup_locks: LookupLocks::default(),
         }
     }
 
@@ -85,157 +83,172 @@ impl Door {
     }
 
     /// Authenticates a login and returns its API token.
-    pub(crate) async fn greet(
+    pub(crate) async fn login(
         &self,
         text: &str,
-        peer: Option<Peer>,
-    ) -> Result<Arc<crate::TokenRecord>, Refusal> {
-        let token = self.recognise(text, Scope::Read, peer).await?;
+        peer: Option<PeerIp>,
+    ) -> Result<Arc<crate::TokenRecord>, AuthError> {
+        let token = self.verify(text, TokenScope::Read, peer).await?;
         // A session cannot create another session: the second would outlive the token that both derive from.
         if token.session_of.is_some() {
-            return Err(Refusal::NoToken(Scope::Read));
+            return Err(AuthError::Unauthenticated(TokenScope::Read));
         }
-        self.pace(&token)?;
+        self.check_rate(&token)?;
         Ok(token)
     }
 
     /// Takes one request from the rate limit of a token. A token and its sessions share one limit.
-    fn pace(&self, token: &crate::TokenRecord) -> Result<(), Refusal> {
-        let whose = token.session_of.as_ref().unwrap_or(&token.id);
-        self.rates.as_ref().map_or(Ok(()), |rates| rates.take(whose, clock::now())).map_err(Refusal::TooFast)
+    fn check_rate(&self, token: &crate::TokenRecord) -> Result<(), AuthError> {
+        let owner = token.session_of.as_ref().unwrap_or(&token.id);
+        self.rates
+            .as_ref()
+            .map_or(Ok(()), |rates| rates.take(owner, clock::now()))
+            .map_err(AuthError::RateLimited)
     }
 
     /// Authenticates and authorizes a request. Pages accept a session as well as a token.
-    async fn admit(
+    async fn authorize(
         &self,
-        need: Need,
+        requirement: Requirement,
         headers: &HeaderMap,
         session: Option<&str>,
-        peer: Option<Peer>,
-    ) -> Result<Access, Refusal> {
-        let (scope, narrowed) = match need {
-            Need::Nothing => return Ok(Access::Nobody),
-            _ if self.is_open => return Ok(Access::Loopback),
-            Need::Offered => return Ok(self.welcome(headers, peer).await),
-            Need::Scope { scope, narrowed } => (scope, narrowed),
+        peer: Option<PeerIp>,
+    ) -> Result<Caller, AuthError> {
+        let (scope, namespaced) = match requirement {
+            Requirement::Public => return Ok(Caller::Anonymous),
+            _ if self.is_open => return Ok(Caller::Loopback),
+            Requirement::OptionalToken => return Ok(self.authenticate_optional(headers, peer).await),
+            Requirement::Scope { scope, namespaced } => (scope, namespaced),
         };
-        let sent = bearer(headers);
-        let Some(text) = sent.or(session) else {
-            metrics::unauthenticated("missing");
-            return Err(Refusal::NoToken(scope));
+        let bearer_token = bearer(headers);
+        let Some(text) = bearer_token.or(session) else {
+            metrics::record_unauthenticated("missing");
+            return Err(AuthError::Unauthenticated(scope));
         };
-        let token = self.recognise(text, scope, peer).await?;
+        let token = self.verify(text, scope, peer).await?;
         // A session belongs to a browser's cookie and is valid for pages only.
-        if sent.is_some() && token.session_of.is_some() {
-            return Err(Refusal::NoToken(scope));
+        if bearer_token.is_some() && token.session_of.is_some() {
+            return Err(AuthError::Unauthenticated(scope));
         }
-        self.pace(&token)?;
+        self.check_rate(&token)?;
         if token.scope < scope {
-            return Err(Refusal::TooLittle(scope));
+            return Err(AuthError::InsufficientScope(scope));
         }
-        if token.namespace.is_some() && !narrowed {
-            return Err(Refusal::OneNamespace(scope));
+        if token.namespace.is_some() && !namespaced {
+            return Err(AuthError::NamespaceToken(scope));
         }
-        Ok(Access::Token(token))
+        Ok(Caller::Token(token))
     }
 
     /// Authenticates a caller on a route where a token is optional. An invalid token is ignored, and a slow lookup ends
-    /// after [`WELCOME`].
-    async fn welcome(&self, headers: &HeaderMap, peer: Option<Peer>) -> Access {
-        let Some(text) = bearer(headers) else { return Access::Nobody };
-        let recognised = tokio::time::timeout(WELCOME, self.recognise(text, Scope::Read, peer)).await;
-        recognised.ok().and_then(Result::ok).map_or(Access::Nobody, Access::Token)
+    /// after [`OPTIONAL_TIMEOUT`].
+    async fn authenticate_optional(&self, headers: &HeaderMap, peer: Option<PeerIp>) -> Caller {
+        let Some(text) = bearer(headers) else { return Caller::Anonymous };
+        let verified =
+            tokio::time::timeout(OPTIONAL_TIMEOUT, self.verify(text, TokenScope::Read, peer)).await;
+        verified.ok().and_then(Result::ok).map_or(Caller::Anonymous, Caller::Token)
     }
 
     /// Returns the record of the presented token if the token is valid. If an address presents too many invalid tokens,
     /// the daemon refuses further unknown tokens from it for a while. It still accepts tokens that were valid recently,
     /// so that a client cannot lock out others behind the same address.
-    async fn recognise(
+    async fn verify(
         &self,
         text: &str,
-        scope: Scope,
-        peer: Option<Peer>,
-    ) -> Result<Arc<crate::TokenRecord>, Refusal> {
-        let from = peer.map_or(IpAddr::from([0; 16]), |Peer(address)| network(address));
+        scope: TokenScope,
+        peer: Option<PeerIp>,
+    ) -> Result<Arc<crate::TokenRecord>, AuthError> {
+        let from = peer.map_or(IpAddr::from([0; 16]), |PeerIp(address)| network(address));
         let throttled = |wait| {
-            metrics::unauthenticated("throttled");
-            Refusal::TooManyWrong(wait)
+            metrics::record_unauthenticated("throttled");
+            AuthError::TooManyInvalid(wait)
         };
-        let wrong = || match self.wrong.take(&from, clock::now()) {
+        let invalid = || match self.invalid.take(&from, clock::now()) {
             Ok(()) => {
-                metrics::unauthenticated("refused");
-                Refusal::NoToken(scope)
+                metrics::record_unauthenticated("refused");
+                AuthError::Unauthenticated(scope)
             }
             Err(wait) => throttled(wait),
         };
-        let presented = Presented::read(text).ok_or_else(wrong)?;
-        let was_right = match self.known.remembered(&presented) {
-            known::Memory::Fresh(token) => return Ok(token),
-            known::Memory::Stale => true,
-            known::Memory::Nothing => false,
+        let presented = PresentedToken::parse(text).ok_or_else(invalid)?;
+        let was_right = match self.cache.get(&presented) {
+            cache::Cached::Fresh(token) => return Ok(token),
+            cache::Cached::Stale => true,
+            cache::Cached::Miss => false,
         };
         if was_right {
-            return self.known.look_up(&presented).await.map_err(Refusal::Unknown)?.ok_or_else(wrong);
+            return self
+                .cache
+                .fetch(&presented)
+                .await
+                .map_err(AuthError::StoreUnavailable)?
+                .ok_or_else(invalid);
         }
         // Serialized for each address: otherwise concurrent requests would all be looked up before the first failure is
         // counted.
-        let _turn = self.turns.of(&from).lock().await;
-        if let Some(wait) = self.wrong.wait(&from, clock::now()) {
+        let _serialized = self.lookup_locks.of(&from).lock().await;
+        if let Some(wait) = self.invalid.wait(&from, clock::now()) {
             return Err(throttled(wait));
         }
-        self.known.look_up(&presented).await.map_err(Refusal::Unknown)?.ok_or_else(wrong)
+        self.cache.fetch(&presented).await.map_err(AuthError::StoreUnavailable)?.ok_or_else(invalid)
     }
 
     /// Appends an event to the audit log.
-    async fn write_down(&self, deed: Deed) {
-        if let Err(error) = self.keep.note(&deed).await {
-            let (who, action, object) = (&deed.who, &deed.action, &deed.object);
-            tracing::error!(%error, who, action, object, "done, and missing in the audit log");
+    async fn record(&self, event: AuditEvent) {
+        if let Err(error) = self.token_store.record(&event).await {
+            let (actor, action, object) = (&event.actor, &event.action, &event.object);
+            tracing::error!(%error, actor, action, object, "failed to record an action in the audit log");
         }
     }
 }
 
 /// Middleware that authenticates every request and writes the actions of operators to the audit log.
-pub(crate) async fn ask(State(door): State<Arc<Door>>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn authenticate(
+    State(auth): State<Arc<Auth>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let route = request.extensions().get::<MatchedPath>().cloned();
     let method = request.method().clone();
-    let need = api::need_of(&method, route.as_ref().map(MatchedPath::as_str));
-    let peer = request.extensions().get::<Peer>().copied();
+    let requirement = api::requirement_of(&method, route.as_ref().map(MatchedPath::as_str));
+    let peer = request.extensions().get::<PeerIp>().copied();
     // An unknown path also accepts the session: a user who is logged in gets 404 instead of the login page.
     let is_page = route.as_ref().is_none_or(|route| api::is_page(route.as_str()));
     let session = is_page.then(|| dashboard::cookie(request.headers())).flatten();
-    let access = match door.admit(need, request.headers(), session, peer).await {
-        Ok(access) => access,
-        Err(refusal) => return refusal.into_response(),
+    let caller = match auth.authorize(requirement, request.headers(), session, peer).await {
+        Ok(caller) => caller,
+        Err(error) => return error.into_response(),
     };
     let id = request.extensions().get::<RequestId>().map(|RequestId(id)| id.clone());
-    request.extensions_mut().insert(access.clone());
-    let is_admin = matches!(need, Need::Scope { scope: Scope::Admin, .. });
+    request.extensions_mut().insert(caller.clone());
+    let is_admin = matches!(requirement, Requirement::Scope { scope: TokenScope::Admin, .. });
     if !is_admin || matches!(method, Method::GET | Method::HEAD) {
         return next.run(request).await;
     }
     let act = async move {
         let mut response = next.run(request).await;
-        let told = response.extensions_mut().remove::<Deed>();
+        let described = response.extensions_mut().remove::<AuditEvent>();
         let is_change = (response.status().is_success() || response.status().is_redirection())
-            && response.extensions_mut().remove::<NothingDone>().is_none();
+            && response.extensions_mut().remove::<NoChange>().is_none();
         // The audit log also records an action that its handler did not describe.
-        let plain = || Deed::new(format!("{method} {}", route.as_ref().map_or("", MatchedPath::as_str)), "");
-        if let Some(deed) = told.or_else(|| is_change.then(plain)) {
-            door.write_down(access.sign(deed, id)).await;
+        let undescribed =
+            || AuditEvent::new(format!("{method} {}", route.as_ref().map_or("", MatchedPath::as_str)), "");
+        if let Some(event) = described.or_else(|| is_change.then(undescribed)) {
+            auth.record(caller.attribute(event, id)).await;
         }
         response
     };
     // The action runs to its end even if the client disconnects, so that no action is missing from the audit log.
-    let acted = tokio::spawn(act.in_current_span()).await;
-    acted.unwrap_or_else(|_| {
-        Problem::new(Kind::Internal, "the log says more, under this request's id").into_response()
+    let done = tokio::spawn(act.in_current_span()).await;
+    done.unwrap_or_else(|_| {
+        Problem::new(Kind::Internal, "internal error; the log has the details under this request's id")
+            .into_response()
     })
 }
 
 /// Marks a response to an operator's request that changed nothing, such as a dry run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct NothingDone;
+pub(crate) struct NoChange;
 
 /// Returns the token of the `Authorization: Bearer` header.
 pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
@@ -252,19 +265,119 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
+/// The access requirement of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Requirement {
+    /// No token: the response reveals nothing.
+    Public,
+    /// No token. A caller with a token gets more details.
+    OptionalToken,
+    /// A token of at least this scope.
+    Scope {
+        scope: TokenScope,
+        /// Whether a token of one namespace suffices, because the handler confines itself to that namespace.
+        namespaced: bool,
+    },
+}
+
+/// The reason why a request is refused.
+#[derive(Debug)]
+pub(crate) enum AuthError {
+    /// The token is missing or invalid. The response does not reveal which.
+    Unauthenticated(TokenScope),
+    /// The token's scope is too small.
+    InsufficientScope(TokenScope),
+    /// The token is limited to one namespace, and the request cannot be confined to one.
+    NamespaceToken(TokenScope),
+    /// The token has exceeded its rate limit.
+    RateLimited(Duration),
+    /// The address has presented too many invalid tokens.
+    TooManyInvalid(Duration),
+    /// The store did not answer, so the token is unknown.
+    StoreUnavailable(Error),
+}
+
+impl IntoResponse for AuthError {
+    fn into_response(self) -> Response {
+        match self {
+            Self::Unauthenticated(scope) => {
+                let detail = format!(
+                    "this request needs an API token of scope {scope} in the header `Authorization: Bearer TOKEN`; \
+                     `holdoff token create` creates one"
+                );
+                let challenge = format!("Bearer realm=\"holdoff\", scope=\"{scope}\"");
+                with_challenge(Problem::new(Kind::Unauthorized, detail), &challenge)
+            }
+            Self::InsufficientScope(scope) => {
+                let detail = format!("this request needs an API token of scope {scope}");
+                with_challenge(Problem::new(Kind::Forbidden, detail), &insufficient_scope(scope))
+            }
+            Self::NamespaceToken(scope) => {
+                let detail = format!("this request needs an API token of scope {scope} for all namespaces");
+                with_challenge(Problem::new(Kind::Forbidden, detail), &insufficient_scope(scope))
+            }
+            Self::RateLimited(wait) => {
+                let detail = "this API token has exceeded its rate limit (server.rate)";
+                Problem::new(Kind::TooManyRequests, detail).retry_after(wait).into_response()
+            }
+            Self::TooManyInvalid(wait) => {
+                let detail = "this address has sent too many invalid API tokens";
+                Problem::new(Kind::TooManyRequests, detail).retry_after(wait).into_response()
+            }
+            Self::StoreUnavailable(error) => {
+                tracing::warn!(%error, "failed to look up an API token");
+                Problem::unavailable("the store did not answer in time; retry the request").into_response()
+            }
+        }
+    }
+}
+
+fn insufficient_scope(scope: TokenScope) -> String {
+    format!("Bearer realm=\"holdoff\", error=\"insufficient_scope\", scope=\"{scope}\"")
+}
+
+fn with_challenge(problem: Problem, challenge: &str) -> Response {
+    let mut response = problem.into_response();
+    if let Ok(challenge) = HeaderValue::from_str(challenge) {
+        response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+    }
+    response
+}
+
+const LOCKS: usize = 64;
+
+struct LookupLocks {
+    locks: [Mutex<()>; LOCKS],
+    hasher: RandomState,
+}
+
+impl Default for LookupLocks {
+    fn default() -> Self {
+        Self { locks: std::array::from_fn(|_| Mutex::new(())), hasher: RandomState::new() }
+    }
+}
+
+impl LookupLocks {
+    fn of(&self, address: &IpAddr) -> &Mutex<()> {
+        let [first, ..] = &self.locks;
+        let index = self.hasher.hash_one(address) % LOCKS as u64;
+        usize::try_from(index).ok().and_then(|index| self.locks.get(index)).unwrap_or(first)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn one_network_is_one_peer() {
+    fn an_ipv6_prefix_shares_one_limit() {
         let network = |text: &str| network(text.parse().unwrap()).to_string();
         assert_eq!(network("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
         assert_eq!(network("::ffff:192.0.2.7"), "192.0.2.7");
     }
 
     #[test]
-    fn a_token_stands_after_its_scheme() {
+    fn the_bearer_token_follows_its_scheme() {
         let read = |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(AUTHORIZATION, text.parse().unwrap());

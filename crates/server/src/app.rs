@@ -2,22 +2,22 @@
 
 use std::sync::Arc;
 
-use holdoff_council::acceptor::Lookout;
-use holdoff_work::{Broken, Work};
+use holdoff_council::acceptor::AcceptorInspector;
+use holdoff_work::{OpenBreakers, Work};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::acceptor::Acceptor;
+use crate::acceptor::LocalAcceptor;
+use crate::api::PullWorkers;
 use crate::events::Events;
 use crate::gateway::Gateway;
-use crate::keep::Keep;
 use crate::lab::Lab;
 use crate::ledgers::Ledgers;
 use crate::locking::Locking;
-use crate::pull::Pull;
+use crate::token_store::TokenStore;
 
 /// The minimum of the maximum body size, in bytes.
-const LEAST_BODY: usize = 1 << 20;
+const MIN_BODY_LIMIT: usize = 1 << 20;
 /// The number of largest payloads that fit into a body.
 const PAYLOADS_IN_BODY: usize = 4;
 
@@ -26,72 +26,76 @@ const PAYLOADS_IN_BODY: usize = 4;
 pub(crate) struct App {
     pub(crate) work: Work,
     pub(crate) locking: Locking,
-    pub(crate) keep: Keep,
+    pub(crate) token_store: TokenStore,
     pub(crate) gateway: Arc<Gateway>,
-    pub(crate) pull: Arc<Pull>,
+    pub(crate) pull_workers: Arc<PullWorkers>,
     pub(crate) events: Arc<Events>,
     pub(crate) lab: Arc<Lab>,
     /// Cancelled when the daemon stops. Handlers that wait for long also wait for this.
     pub(crate) stopping: CancellationToken,
     pub(crate) metrics: Option<PrometheusHandle>,
-    pub(crate) place: Arc<str>,
+    pub(crate) store: Arc<str>,
     /// The destinations whose circuit breaker is not closed on this node.
-    pub(crate) broken: Broken,
+    pub(crate) open_breakers: OpenBreakers,
     /// The path prefix of a proxy that also serves other applications: empty, or `/` and a name.
     pub(crate) base: Arc<str>,
     /// Whether connections use TLS.
-    pub(crate) is_private: bool,
+    pub(crate) has_tls: bool,
     /// The acceptor of councils in this daemon, if there is one.
-    pub(crate) acceptor: Option<Arc<Acceptor>>,
+    pub(crate) acceptor: Option<Arc<LocalAcceptor>>,
     /// The ledgers in this daemon, if it has a node of any.
     pub(crate) ledgers: Option<Arc<Ledgers>>,
     /// Cancelled when the daemon begins to shut down.
-    pub(crate) retiring: CancellationToken,
+    pub(crate) shutting_down: CancellationToken,
 }
 
 impl App {
     pub(crate) fn new(
         work: Work,
         locking: Locking,
-        keep: Keep,
+        token_store: TokenStore,
         metrics: Option<PrometheusHandle>,
-        place: String,
-        broken: Broken,
+        store: String,
+        open_breakers: OpenBreakers,
         stopping: CancellationToken,
     ) -> Self {
         Self {
             gateway: Arc::new(Gateway::new(work.clone(), locking.clone())),
-            pull: Arc::new(Pull::new(work.clone())),
+            pull_workers: Arc::new(PullWorkers::new(work.clone())),
             events: Arc::default(),
             lab: Arc::default(),
             work,
             locking,
-            keep,
+            token_store,
             metrics,
-            place: place.into(),
-            broken,
+            store: store.into(),
+            open_breakers,
             base: "".into(),
-            is_private: false,
+            has_tls: false,
             acceptor: None,
             ledgers: None,
             stopping,
-            retiring: CancellationToken::new(),
+            shutting_down: CancellationToken::new(),
         }
     }
 
     /// Sets the path prefix, and whether connections use TLS.
-    pub(crate) fn reached(self, prefix: &str, is_private: bool) -> Self {
-        Self { base: prefix.into(), is_private, ..self }
+    pub(crate) fn with_address(self, prefix: &str, has_tls: bool) -> Self {
+        Self { base: prefix.into(), has_tls, ..self }
     }
 
     /// Adds the acceptor and the ledgers of this daemon, if there are any.
-    pub(crate) fn beside(self, acceptor: Option<Lookout>, ledgers: Option<Arc<Ledgers>>) -> Self {
-        let acceptor = acceptor.map(Acceptor::new).map(Arc::new);
+    pub(crate) fn with_nodes(
+        self,
+        acceptor: Option<AcceptorInspector>,
+        ledgers: Option<Arc<Ledgers>>,
+    ) -> Self {
+        let acceptor = acceptor.map(LocalAcceptor::new).map(Arc::new);
         Self { acceptor, ledgers, ..self }
     }
 
     /// Returns the maximum size of a body in bytes.
     pub(crate) fn max_body(&self) -> usize {
-        self.work.settings().max_payload.saturating_mul(PAYLOADS_IN_BODY).max(LEAST_BODY)
+        self.work.settings().max_payload.saturating_mul(PAYLOADS_IN_BODY).max(MIN_BODY_LIMIT)
     }
 }

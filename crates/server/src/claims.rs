@@ -2,8 +2,7 @@
 //! signal.
 //!
 //! ```text
-//! row.rs     what stands there, and how it changes    tend.rs  saying that this daemon lives; letting go of what is over
-//! pauses.rs  waiting for what somebody else does
+//! row.rs  what stands there, and how it changes    tend.rs  saying that this daemon lives; letting go of what is over
 //! ```
 //!
 //! # Invariants
@@ -13,34 +12,43 @@
 //!   has no holder, another daemon may take the claim over.
 //! - Every change of a claim expects the value that was read, and no two claims have the same value.
 
-mod pauses;
-mod row;
-mod tend;
+mod key;
+mod upkeep;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdoff_ledger::machine::Value;
 use holdoff_ledger::runtime::Role;
 use holdoff_lock::Locks;
+use holdoff_policy::Jitter;
+use holdoff_retry::Backoff;
 use holdoff_work::{Fingerprint, Signalled, Task, Work};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::ledgers::{Ledgers, Node, status};
 use crate::problem::Problem;
 
-use pauses::Pauses;
-pub(crate) use row::Elsewhere;
-use row::{Claim, Row, Said};
+pub(crate) use key::RemoteDaemon;
+use key::{ChangeOutcome, ClaimKey, SignalClaim};
 
 /// The maximum backoff before the claim is read again while another daemon makes progress.
-const PAUSE: Duration = Duration::from_millis(200);
+const MAX_BACKOFF: Duration = Duration::from_millis(200);
+/// The first backoff, before jitter.
+const FIRST_BACKOFF: Duration = Duration::from_millis(20);
 /// The timeouts of the ledger for counting a signal and for taking a claim. The sender of a signal waits no longer than
 /// both of them and the acquisition of the lock together.
-const COUNTING: Duration = Duration::from_secs(1);
-const CLAIMING: Duration = Duration::from_secs(3);
+const COUNT_TIMEOUT: Duration = Duration::from_secs(1);
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(3);
 /// The namespace of the locks that daemons hold while they are alive.
 const NAMESPACE: &str = "holdoff";
+
+/// Returns the backoff while another daemon makes progress on the same claim. It is random, so that daemons that wait
+/// for the same claim do not retry together; the caller has a deadline of its own.
+fn backoff_up_to(cap: Duration) -> Backoff {
+    Backoff::exponential(FIRST_BACKOFF, cap, Jitter::Equal)
+}
 
 /// The claims of the daemons that share a ledger. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -52,37 +60,37 @@ struct Inner {
     name: Arc<str>,
     locks: Locks,
     work: Work,
-    own: Mutex<HashMap<Row, Own>>,
+    own: Mutex<HashMap<ClaimKey, OwnClaim>>,
 }
 
 /// A claim of this daemon.
 #[derive(Clone, Debug)]
-struct Own {
+struct OwnClaim {
     namespace: String,
     fingerprint: Fingerprint,
     /// The number of requests that are creating its task.
-    making: u32,
+    creating: u32,
     /// Whether the claim in the ledger names the task, so that other daemons can see it.
-    is_made: bool,
+    is_recorded: bool,
 }
 
 /// The result of an attempt to claim a signal.
-enum Claimed {
-    Here(Node, Claim),
-    Elsewhere(Found),
+enum ClaimOutcome {
+    Acquired(Node, SignalClaim),
+    Remote(SignalResult),
     /// The ledger has no leader, so no claim is possible.
-    Not,
+    NoLeader,
 }
 
 /// A request is creating the task of a claim. When this is dropped, also because the client disconnected, the
 /// background loop takes care of the claim.
-struct Making<'a> {
+struct CreationGuard<'a> {
     inner: &'a Inner,
-    row: Row,
+    key: ClaimKey,
 }
 
 /// The outcome of a signal, and the daemon that has its task if it is another one.
-pub(crate) type Found = (Signalled, Option<Elsewhere>);
+pub(crate) type SignalResult = (Signalled, Option<RemoteDaemon>);
 
 impl Claims {
     /// Creates the claims for daemons that keep `locks` in the ledger `name`.
@@ -97,46 +105,50 @@ impl Claims {
     }
 
     /// Waits at most `wait` for the ledger to have a leader. Returns whether it has one.
-    pub(crate) async fn is_led_within(&self, wait: Duration) -> bool {
+    pub(crate) async fn has_leader_within(&self, wait: Duration) -> bool {
         let Ok(node) = self.0.node() else { return false };
-        let mut glance = node.glance();
+        let mut status_watch = node.watch_status();
         // A member that does not vote does not learn who leads.
-        if glance.borrow().leader.is_some() || learns(&node).await {
+        if status_watch.borrow().leader.is_some() || is_learner(&node).await {
             return true;
         }
-        let led = glance.wait_for(|glance| glance.leader.is_some());
+        let led = status_watch.wait_for(|status| status.leader.is_some());
         tokio::time::timeout(wait, led).await.is_ok_and(|led| led.is_ok())
     }
 
     /// Counts a signal whose task is live on another daemon. Returns `None` if there is no such task, or if the ledger
-    /// does not answer within [`COUNTING`].
-    pub(crate) async fn look(&self, namespace: &str, fingerprint: Fingerprint) -> Option<Found> {
-        let (inner, row) = (&*self.0, Row::of(namespace, fingerprint));
-        let looking = async {
+    /// does not answer within [`COUNT_TIMEOUT`].
+    pub(crate) async fn count_remote(
+        &self,
+        namespace: &str,
+        fingerprint: Fingerprint,
+    ) -> Option<SignalResult> {
+        let (inner, key) = (&*self.0, ClaimKey::of(namespace, fingerprint));
+        let counting = async {
             let node: Node = inner.node()?;
-            let Some((value, claim)) = row.at_hand(&node).await? else { return Ok(None) };
-            inner.count_elsewhere(&node, &row, value, &claim).await
+            let Some((value, claim)) = key.read_local(&node).await? else { return Ok(None) };
+            inner.count_for_remote(&node, &key, value, &claim).await
         };
-        tokio::time::timeout(COUNTING, looking).await.ok()?.ok()?
+        tokio::time::timeout(COUNT_TIMEOUT, counting).await.ok()?.ok()?
     }
 
     /// Counts a signal whose task is on this daemon, in the count that all daemons share. If the ledger does not answer
-    /// within [`COUNTING`], the signal is counted on this daemon only.
-    pub(crate) async fn count_here(
+    /// within [`COUNT_TIMEOUT`], the signal is counted on this daemon only.
+    pub(crate) async fn count_local(
         &self,
         namespace: &str,
         fingerprint: Fingerprint,
         found: Signalled,
     ) -> Signalled {
         let counting = async {
-            let (node, row) = (self.0.node()?, Row::of(namespace, fingerprint));
-            let claim = row.at_hand(&node).await?;
+            let (node, key) = (self.0.node()?, ClaimKey::of(namespace, fingerprint));
+            let claim = key.read_local(&node).await?;
             let Some((value, _)) = claim.filter(|(_, claim)| claim.is_for(&node, found.task())) else {
                 return Ok(None);
             };
-            row.count(&node, value).await
+            key.count(&node, value).await
         };
-        match tokio::time::timeout(COUNTING, counting).await {
+        match tokio::time::timeout(COUNT_TIMEOUT, counting).await {
             Ok(Ok(Some(occurrences))) => Signalled::Duplicate { task: found.task(), occurrences },
             _ => found,
         }
@@ -145,47 +157,52 @@ impl Claims {
     /// Creates the task of a signal that has no live task on this daemon. If another daemon has a live task, the signal
     /// is counted there instead. If the ledger has no leader, this daemon creates a task of its own, so that no signal
     /// is lost.
-    pub(crate) async fn make(
+    pub(crate) async fn create(
         &self,
         namespace: &str,
         fingerprint: Fingerprint,
         task: Task,
-    ) -> Result<Found, Problem> {
-        let (inner, row) = (&*self.0, Row::of(namespace, fingerprint));
+    ) -> Result<SignalResult, Problem> {
+        let (inner, key) = (&*self.0, ClaimKey::of(namespace, fingerprint));
         // From here on the background loop takes care of the claim, even if the client disconnects.
-        let _making = inner.making(&row, namespace, fingerprint);
-        let claiming = tokio::time::timeout(CLAIMING, inner.claim(&row, namespace, fingerprint));
-        let claimed = if self.is_led_within(Duration::ZERO).await {
+        let _creating = inner.creating(&key, namespace, fingerprint);
+        let claiming = tokio::time::timeout(CLAIM_TIMEOUT, inner.claim(&key, namespace, fingerprint));
+        let claimed = if self.has_leader_within(Duration::ZERO).await {
             match claiming.await {
                 Ok(Ok(claimed)) => claimed,
-                _ if !self.is_led_within(Duration::ZERO).await => Claimed::Not,
+                _ if !self.has_leader_within(Duration::ZERO).await => ClaimOutcome::NoLeader,
                 Ok(Err(problem)) => return Err(problem),
                 Err(_) => {
-                    return Err(Problem::unavailable("the ledger is slow; the signal may be sent again"));
+                    return Err(Problem::unavailable(
+                        "the ledger did not answer in time; send the signal again",
+                    ));
                 }
             }
         } else {
-            Claimed::Not
+            ClaimOutcome::NoLeader
         };
         match claimed {
-            Claimed::Elsewhere(found) => Ok(found),
-            Claimed::Here(node, claim) => {
+            ClaimOutcome::Remote(found) => Ok(found),
+            ClaimOutcome::Acquired(node, claim) => {
                 let signalled = inner.work.signal(fingerprint, task).await?;
-                let made = claim.with(signalled.task());
-                let ending = row.change(&node, &claim, Some(&made));
-                if !matches!(tokio::time::timeout(COUNTING, ending).await, Ok(Ok(_))) {
-                    tracing::debug!("a claim is not brought to its end yet; it is looked after");
+                let with_task = claim.with(signalled.task());
+                let recording = key.replace(&node, &claim, Some(&with_task));
+                if !matches!(tokio::time::timeout(COUNT_TIMEOUT, recording).await, Ok(Ok(_))) {
+                    tracing::debug!("failed to record the task in its claim; the background loop retries");
                 }
                 // Another request of this daemon may have created the task without the lock.
                 let is_new = matches!(signalled, Signalled::Created(_));
-                let counted =
-                    if is_new { signalled } else { self.count_here(namespace, fingerprint, signalled).await };
+                let counted = if is_new {
+                    signalled
+                } else {
+                    self.count_local(namespace, fingerprint, signalled).await
+                };
                 Ok((counted, None))
             }
-            Claimed::Not => {
+            ClaimOutcome::NoLeader => {
                 tracing::warn!(
                     namespace,
-                    "a signal's task is made without asking others: nobody leads the ledger"
+                    "created the task of a signal without a claim, because the ledger has no leader"
                 );
                 Ok((inner.work.signal(fingerprint, task).await?, None))
             }
@@ -198,81 +215,87 @@ impl Inner {
         self.ledgers.node(&self.name)
     }
 
-    fn own(&self) -> MutexGuard<'_, HashMap<Row, Own>> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    fn own(&self) -> MutexGuard<'_, HashMap<ClaimKey, OwnClaim>> {
+        self.own.lock()
     }
 
-    fn making(&self, row: &Row, namespace: &str, fingerprint: Fingerprint) -> Making<'_> {
-        let new = || Own { namespace: namespace.to_owned(), fingerprint, making: 0, is_made: false };
+    fn creating(&self, key: &ClaimKey, namespace: &str, fingerprint: Fingerprint) -> CreationGuard<'_> {
+        let new =
+            || OwnClaim { namespace: namespace.to_owned(), fingerprint, creating: 0, is_recorded: false };
         let mut own = self.own();
-        let entry = own.entry(row.clone()).or_insert_with(new);
-        (entry.making, entry.is_made) = (entry.making + 1, false);
-        Making { inner: self, row: row.clone() }
+        let entry = own.entry(key.clone()).or_insert_with(new);
+        (entry.creating, entry.is_recorded) = (entry.creating + 1, false);
+        CreationGuard { inner: self, key: key.clone() }
     }
 
     /// Takes the claim for this daemon, unless another live daemon has it.
-    async fn claim(&self, row: &Row, namespace: &str, fingerprint: Fingerprint) -> Result<Claimed, Problem> {
-        let (node, mut pauses) = (self.node()?, Pauses::up_to(PAUSE));
+    async fn claim(
+        &self,
+        key: &ClaimKey,
+        namespace: &str,
+        fingerprint: Fingerprint,
+    ) -> Result<ClaimOutcome, Problem> {
+        let (node, mut backoff) = (self.node()?, backoff_up_to(MAX_BACKOFF));
         loop {
-            let before = row.newest(&node).await?;
+            let before = key.read_latest(&node).await?;
             if let Some((value, claim)) = &before {
-                if let Some(found) = self.count_elsewhere(&node, row, value.clone(), claim).await? {
-                    return Ok(Claimed::Elsewhere(found));
+                if let Some(found) = self.count_for_remote(&node, key, value.clone(), claim).await? {
+                    return Ok(ClaimOutcome::Remote(found));
                 }
-                if self.stands_elsewhere(&node, claim).await? {
-                    pauses.wait().await;
+                if self.is_held_remotely(&node, claim).await? {
+                    backoff.wait().await;
                     continue;
                 }
             }
-            let claim = Claim::new(&node, namespace, fingerprint)?;
+            let claim = SignalClaim::new(&node, namespace, fingerprint)?;
             // This daemon must hold its own lock first: otherwise other daemons would take over the claim.
-            if !self.lives(&claim).await? {
-                pauses.wait().await;
+            if !self.is_alive(&claim).await? {
+                backoff.wait().await;
                 continue;
             }
-            if row.take(&node, before.map(|(value, _)| value), &claim).await? != Said::Differs {
-                return Ok(Claimed::Here(node, claim));
+            if key.acquire(&node, before.map(|(value, _)| value), &claim).await? != ChangeOutcome::Conflict {
+                return Ok(ClaimOutcome::Acquired(node, claim));
             }
         }
     }
 
     /// Returns whether the daemon of a claim is alive, as far as this node knows.
-    async fn lives(&self, claim: &Claim) -> Result<bool, Problem> {
+    async fn is_alive(&self, claim: &SignalClaim) -> Result<bool, Problem> {
         let lock = self.locks.inspect(claim.lock()).await?;
         Ok(lock.is_some_and(|lock| lock.holder.is_some()))
     }
 
     /// Returns whether the claim belongs to another daemon that is alive.
-    async fn stands_elsewhere(&self, node: &Node, claim: &Claim) -> Result<bool, Problem> {
-        Ok(!claim.is_of(node) && self.lives(claim).await?)
+    async fn is_held_remotely(&self, node: &Node, claim: &SignalClaim) -> Result<bool, Problem> {
+        Ok(!claim.is_of(node) && self.is_alive(claim).await?)
     }
 
     /// Counts a signal for a live task of another daemon. Returns `None` if there is no such task, or if it is not
     /// created yet.
-    async fn count_elsewhere(
+    async fn count_for_remote(
         &self,
         node: &Node,
-        row: &Row,
+        key: &ClaimKey,
         value: Value,
-        claim: &Claim,
-    ) -> Result<Option<Found>, Problem> {
+        claim: &SignalClaim,
+    ) -> Result<Option<SignalResult>, Problem> {
         let Some((task, at)) = claim.task() else { return Ok(None) };
-        if !self.stands_elsewhere(node, claim).await? {
+        if !self.is_held_remotely(node, claim).await? {
             return Ok(None);
         }
-        let counted = row.count(node, value).await?;
+        let counted = key.count(node, value).await?;
         Ok(counted.map(|occurrences| (Signalled::Duplicate { task, occurrences }, Some(at))))
     }
 }
 
-async fn learns(node: &Node) -> bool {
-    status(node).await.is_ok_and(|status| status.role == Role::Learns)
+async fn is_learner(node: &Node) -> bool {
+    status(node).await.is_ok_and(|status| status.role == Role::Learner)
 }
 
-impl Drop for Making<'_> {
+impl Drop for CreationGuard<'_> {
     fn drop(&mut self) {
-        if let Some(own) = self.inner.own().get_mut(&self.row) {
-            own.making = own.making.saturating_sub(1);
+        if let Some(own) = self.inner.own().get_mut(&self.key) {
+            own.creating = own.creating.saturating_sub(1);
         }
     }
 }

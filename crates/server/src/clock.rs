@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use holdoff_policy::as_micros_i64;
 use holdoff_work::Moment;
 use tokio::time::Instant;
 
@@ -10,7 +11,7 @@ use tokio::time::Instant;
 #[expect(clippy::disallowed_methods, reason = "this is the clock")]
 pub(crate) fn wall() -> Moment {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    Moment::from_micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+    Moment::from_micros(as_micros_i64(since))
 }
 
 /// Returns the time since a fixed moment in this process. It never decreases.

@@ -4,45 +4,40 @@
 //! the API, and each handler declares its access requirement in the same form as an operation. Pages accept a session
 //! cookie as well as a token; the API accepts tokens only.
 
-mod act;
+mod admin;
 mod assets;
-mod audit;
-mod bars;
 mod chrome;
-mod conflicts;
 mod councils;
-mod dress;
-mod graph;
-mod json;
+mod formatting;
 mod ledger;
-mod live;
 mod locks;
-mod nodes;
-mod origin;
 mod overview;
 mod policies;
+mod problem_page;
 mod query;
 mod queues;
 mod session;
-mod settings;
-mod signals;
 mod step;
 mod steps;
 mod tasks;
 mod timeline;
 mod whatif;
-mod windows;
-mod words;
 
 pub(crate) use assets::edition;
-pub(crate) use chrome::sent;
-pub(crate) use dress::dress;
+pub(crate) use chrome::html_response;
+pub(crate) use problem_page::render_problems;
 pub(crate) use session::cookie;
 
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::Response;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::access::Caller;
 use crate::app::App;
+use crate::events;
+use crate::problem::Problem;
 
 /// All pages, with their access requirements.
 pub(crate) fn routes() -> OpenApiRouter<App> {
@@ -54,27 +49,34 @@ pub(crate) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(steps::steps))
         .routes(routes!(steps::failed))
         .routes(routes!(steps::in_conflict))
-        .routes(routes!(act::confirm))
-        .routes(routes!(act::act))
+        .routes(routes!(steps::confirm))
+        .routes(routes!(steps::act))
         .routes(routes!(step::step))
-        .routes(routes!(conflicts::conflict, conflicts::resolve))
+        .routes(routes!(step::conflict, step::resolve))
         .routes(routes!(queues::queues))
         .routes(routes!(queues::pause))
-        .routes(routes!(signals::signals))
+        .routes(routes!(queues::signals))
         .routes(routes!(locks::locks))
         .routes(routes!(locks::release))
         .routes(routes!(councils::councils))
         .routes(routes!(ledger::ledger))
         .routes(routes!(policies::policies))
-        .routes(routes!(policies::version, policies::restore))
-        .routes(routes!(whatif::policy, whatif::publish))
-        .routes(routes!(nodes::nodes))
-        .routes(routes!(audit::audit))
-        .routes(routes!(settings::settings))
-        .routes(routes!(settings::make))
-        .routes(routes!(settings::revoke))
-        .routes(routes!(session::login, session::begin))
-        .routes(routes!(session::end))
-        .routes(routes!(live::live))
+        .routes(routes!(policies::version, policies::redeploy))
+        .routes(routes!(whatif::policy, whatif::deploy))
+        .routes(routes!(admin::nodes))
+        .routes(routes!(admin::audit))
+        .routes(routes!(admin::settings))
+        .routes(routes!(admin::create_token))
+        .routes(routes!(admin::revoke_token))
+        .routes(routes!(session::login, session::log_in))
+        .routes(routes!(session::log_out))
+        .routes(routes!(live))
         .routes(routes!(assets::asset))
+}
+
+/// Streams the kinds of changes as server-sent events. A page then reloads with the visitor's own permissions.
+#[utoipa::path(get, path = "/live", tag = "pages", security(("token" = ["read", "namespace"])),
+    responses((status = 200, description = "Events, until one side closes the stream.")))]
+async fn live(State(app): State<App>, caller: Caller, headers: HeaderMap) -> Result<Response, Problem> {
+    events::open_stream(&app, &caller, &headers, events::EventDetail::KindsOnly)
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::{InvalidToken, Place};
+use crate::{InvalidToken, StoreUrl};
 
 /// Why a daemon does not run. It has accepted nothing.
 #[derive(Debug, thiserror::Error)]
@@ -11,30 +11,30 @@ use crate::{InvalidToken, Place};
 pub enum Error {
     /// The address is not loopback, and no token is required.
     #[error(
-        "refusing to listen on {0}, which others can reach: whoever reaches the port can have requests made from here. \
-         Have everybody need an API token, by --require-token or `tokens = \"required\"` under [server]; or listen on a \
-         loopback address such as 127.0.0.1:7070"
+        "refusing to listen on {0} without API tokens: any client that reaches the port could make this daemon send requests. \
+         Require API tokens with --require-token or `tokens = \"required\"` under [server], or listen on a loopback \
+         address such as 127.0.0.1:7070"
     )]
     NotLoopback(SocketAddr),
     /// The address is not loopback, and there is no TLS.
     #[error(
-        "refusing to listen on {0} without TLS: tokens and payloads could be read on their way. Name a certificate by \
-         --tls-cert FILE and --tls-key FILE, or say --insecure if a proxy in front has one"
+        "refusing to listen on {0} without TLS: API tokens and payloads would cross the network in clear text. Set a \
+         certificate with --tls-cert FILE and --tls-key FILE, or set --insecure if a proxy terminates TLS"
     )]
     Plain(SocketAddr),
     /// The address is not loopback, and there is no token of scope `admin` for all namespaces.
     #[error(
-        "refusing to listen on {address}: there is no API token of scope admin in {place}. Make one by `holdoff token \
-         create --name ME --scope admin`, with the same --store or --data"
+        "refusing to listen on {address}: {store} has no API token of scope admin. Create one with `holdoff token create \
+         --name ME --scope admin` and the same --store or --data"
     )]
     NoAdmin {
         /// The address.
         address: SocketAddr,
         /// The store of the tokens.
-        place: Place,
+        store: StoreUrl,
     },
     /// The certificate or its key is not usable.
-    #[error("{path} cannot be used for TLS: {why}", path = path.display())]
+    #[error("{path} is not usable for TLS: {why}", path = path.display())]
     Certificate {
         /// The file.
         path: PathBuf,
@@ -50,7 +50,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// The directory cannot be created or written to.
-    #[error("cannot keep work in {path}: {source}. Name a directory you may write to, by --data DIR", path = path.display())]
+    #[error("cannot write to {path}: {source}. Set a writable directory with --data DIR", path = path.display())]
     Directory {
         /// The directory, or the file in it.
         path: PathBuf,
@@ -58,37 +58,37 @@ pub enum Error {
         source: std::io::Error,
     },
     /// The store is not usable.
-    #[error("{}{source}{}", place.preface(.source), place.hint(.source))]
+    #[error("{}{source}{}", store.error_prefix(.source), store.error_hint(.source))]
     Store {
         /// The store's address.
-        place: Place,
+        store: StoreUrl,
         /// The error of the store.
         source: holdoff_work::Error,
     },
     /// The locks are not usable.
-    #[error("cannot keep locks in {place}: {source}")]
+    #[error("cannot open the locks in {store}: {source}")]
     Locks {
         /// The address of their store.
-        place: Place,
+        store: StoreUrl,
         /// The error of the lock store.
         source: holdoff_lock::Error,
     },
     /// The settings name a ledger for the locks that this daemon does not have.
     #[error(
-        "the locks shall be kept in the ledger `{0}` (`ledger` under [lock], $HOLDOFF_LOCK_LEDGER), and this daemon has no \
-         such ledger. `holdoff ledger init --namespace {0}` makes one, and `holdoff ledger join --namespace {0} --member \
-         KEY@HOST:PORT` joins one, each before the daemon is started and with the same --data"
+        "the locks are configured to be in the ledger `{0}` (`ledger` under [lock], $HOLDOFF_LOCK_LEDGER), but this daemon \
+         has no such ledger. Before the daemon starts, create it with `holdoff ledger init --namespace {0}` or join it \
+         with `holdoff ledger join --namespace {0} --member KEY@HOST:PORT`, and the same --data"
     )]
     NoLedgerForLocks(String),
     /// The acceptor of councils cannot start.
     #[error(transparent)]
     Acceptor(#[from] holdoff_council::acceptor::StartError),
     /// The node of ledgers cannot start.
-    #[error("the ledger's node cannot start: {0}")]
+    #[error("cannot start the ledger's node: {0}")]
     Ledger(#[from] holdoff_ledger::runtime::Error),
     /// The daemon's own tokens and audit log cannot be read or written.
-    #[error("API tokens and the audit log cannot be read or written: {source}")]
-    Keep {
+    #[error("cannot access the API tokens and the audit log: {source}")]
+    TokenStore {
         /// Whether a retry may succeed.
         transient: bool,
         /// The error of the store.
@@ -100,7 +100,7 @@ pub enum Error {
     /// The address for traces is invalid.
     #[cfg(feature = "otlp")]
     #[error(
-        "cannot send traces: {0}; expected an address such as http://127.0.0.1:4318 in $OTEL_EXPORTER_OTLP_ENDPOINT"
+        "cannot export traces: {0}; expected an address such as http://127.0.0.1:4318 in $OTEL_EXPORTER_OTLP_ENDPOINT"
     )]
     Traces(String),
     /// The operating system does not deliver signals to the process.
@@ -111,9 +111,9 @@ pub enum Error {
 fn listen_hint(error: &std::io::Error) -> &'static str {
     match error.kind() {
         std::io::ErrorKind::AddrInUse => {
-            "Another holdoff may be running there already; name another port, or 0 for any that is free, by --listen"
+            "Another daemon may already listen there; set another port with --listen, or port 0 for any free port"
         }
-        std::io::ErrorKind::PermissionDenied => "Name a port above 1023 by --listen",
-        _ => "Name another address by --listen",
+        std::io::ErrorKind::PermissionDenied => "Set a port above 1023 with --listen",
+        _ => "Set another address with --listen",
     }
 }

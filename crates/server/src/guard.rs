@@ -1,38 +1,40 @@
-//! Middleware for every request and response: limits, request id, headers and metrics.
+//! Middleware for every request and response: limits, request id, headers and metrics, and the grace period before a
+//! shutdown.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::header::{self, HeaderName, HeaderValue};
-use axum::http::{HeaderMap, Method};
+use axum::http::header::{self, CONNECTION, HeaderName};
+use axum::http::{HeaderMap, HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tracing::Instrument;
 use uuid::Uuid;
 
-use crate::access::{Door, Hosts, RequestId};
+use crate::access::{Auth, Hosts, RequestId};
+use crate::app::App;
 use crate::problem::{Kind, Problem};
 use crate::{clock, metrics};
 
 /// The timeout of a request, its body included.
-const PATIENCE: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The header that carries the id of a request in the log.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-const LONGEST_REQUEST_ID: usize = 128;
+const MAX_REQUEST_ID_BYTES: usize = 128;
 
 /// Permits nothing: a browser shows a response that is not a page as it is.
 const CONTENT_POLICY: &str =
     "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-pub(crate) async fn guard(State(door): State<Arc<Door>>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn guard(State(auth): State<Arc<Auth>>, mut request: Request, next: Next) -> Response {
     let since = clock::now();
     let id = request_id(request.headers());
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map_or("none", MatchedPath::as_str);
-    let method = known(request.method());
+    let method = method_label(request.method());
     let span = tracing::info_span!(
         "request",
         id = %id.to_str().unwrap_or_default(),
@@ -46,19 +48,21 @@ pub(crate) async fn guard(State(door): State<Arc<Door>>, mut request: Request, n
 
     request.extensions_mut().insert(RequestId(id.to_str().unwrap_or_default().to_owned()));
 
-    let answered = async {
-        let wrong = wrong_host(request.headers(), &door.hosts);
-        if let Some(problem) = wrong.or_else(|| wrong_origin(request.headers(), &door.hosts)) {
+    let respond = async {
+        let wrong = wrong_host(request.headers(), &auth.hosts);
+        if let Some(problem) = wrong.or_else(|| wrong_origin(request.headers(), &auth.hosts)) {
             return problem.into_response();
         }
         let late = |_| {
-            let detail =
-                format!("no answer within {} s; whether anything was stored is unknown", PATIENCE.as_secs());
+            let detail = format!(
+                "no response within {} s; it is unknown whether anything was stored",
+                REQUEST_TIMEOUT.as_secs()
+            );
             Problem::new(Kind::TimedOut, detail).into_response()
         };
-        tokio::time::timeout(PATIENCE, next.run(request)).await.unwrap_or_else(late)
+        tokio::time::timeout(REQUEST_TIMEOUT, next.run(request)).await.unwrap_or_else(late)
     };
-    let mut response = answered.instrument(span).await;
+    let mut response = respond.instrument(span).await;
 
     let headers = response.headers_mut();
     headers.insert(REQUEST_ID, id);
@@ -71,7 +75,7 @@ pub(crate) async fn guard(State(door): State<Arc<Door>>, mut request: Request, n
     ] {
         headers.entry(name).or_insert(HeaderValue::from_static(usual));
     }
-    metrics::answered(route, method, response.status().as_u16(), clock::now().saturating_sub(since));
+    metrics::record_response(route, method, response.status().as_u16(), clock::now().saturating_sub(since));
     response
 }
 
@@ -84,7 +88,7 @@ fn trace(headers: &HeaderMap) -> Option<&str> {
 /// Returns the caller's request id if it is fit for a log; otherwise a new one.
 fn request_id(headers: &HeaderMap) -> HeaderValue {
     let is_plain = |id: &&HeaderValue| {
-        (1..=LONGEST_REQUEST_ID).contains(&id.len()) && id.as_bytes().iter().all(u8::is_ascii_graphic)
+        (1..=MAX_REQUEST_ID_BYTES).contains(&id.len()) && id.as_bytes().iter().all(u8::is_ascii_graphic)
     };
     let fresh = || HeaderValue::try_from(Uuid::now_v7().to_string());
     match headers.get(REQUEST_ID).filter(is_plain) {
@@ -102,8 +106,8 @@ fn wrong_host(headers: &HeaderMap, hosts: &Hosts) -> Option<Problem> {
         Hosts::Named(names) => names.is_empty() || names.contains(&host) || is_loopback(&host),
     };
     let detail = match hosts {
-        Hosts::Loopback => "only localhost and loopback addresses are answered to, as the request's Host",
-        Hosts::Named(_) => "only the names under server.hosts are answered to, as the request's Host",
+        Hosts::Loopback => "the request's Host must be localhost or a loopback address",
+        Hosts::Named(_) => "the request's Host must be one of server.hosts",
     };
     (!is_ours).then(|| Problem::new(Kind::WrongHost, detail))
 }
@@ -115,7 +119,7 @@ fn wrong_origin(headers: &HeaderMap, hosts: &Hosts) -> Option<Problem> {
     let is_ours = origin.split_once("://").is_some_and(|(_, host)| is_loopback(&name(host)));
     let is_open = matches!(hosts, Hosts::Loopback);
     (is_open && !is_ours).then(|| {
-        Problem::new(Kind::WrongHost, "pages from elsewhere are not answered, as the request's Origin")
+        Problem::new(Kind::WrongHost, "the request's Origin must be localhost or a loopback address, because this daemon needs no API token")
     })
 }
 
@@ -135,7 +139,7 @@ fn is_loopback(name: &str) -> bool {
 }
 
 /// Returns the method as a metric label. Unknown methods share one label, so that clients cannot create labels.
-fn known(method: &Method) -> &'static str {
+fn method_label(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",
         Method::HEAD => "HEAD",
@@ -148,12 +152,22 @@ fn known(method: &Method) -> &'static str {
     }
 }
 
+/// Middleware for the grace period: it serves requests and asks clients to close the connection. A load balancer routes
+/// the next connection to another daemon.
+pub(crate) async fn close_on_shutdown(State(app): State<App>, request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    if app.shutting_down.is_cancelled() {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn only_loopback_is_answered_to() {
+    fn only_loopback_hosts_are_accepted() {
         for host in ["localhost", "LocalHost:7070", "127.0.0.1:1", "127.1.2.3", "[::1]:7070", "a.localhost:9"]
         {
             assert!(is_loopback(&name(host)), "{host}");
@@ -166,21 +180,21 @@ mod tests {
     }
 
     #[test]
-    fn with_tokens_the_names_can_be_chosen() {
-        let is_answered = |host: &str, names: &[&str]| {
+    fn configured_hosts_are_accepted_with_tokens() {
+        let is_accepted = |host: &str, names: &[&str]| {
             let mut headers = HeaderMap::new();
             headers.insert(header::HOST, host.parse().unwrap());
             let hosts = Hosts::Named(names.iter().map(ToString::to_string).collect());
             wrong_host(&headers, &hosts).is_none()
         };
-        assert!(is_answered("Holdoff.example.com:7070", &["holdoff.example.com"]));
-        assert!(is_answered("localhost:7070", &["holdoff.example.com"]));
-        assert!(!is_answered("evil.example", &["holdoff.example.com"]));
-        assert!(is_answered("anything.example", &[]));
+        assert!(is_accepted("Holdoff.example.com:7070", &["holdoff.example.com"]));
+        assert!(is_accepted("localhost:7070", &["holdoff.example.com"]));
+        assert!(!is_accepted("evil.example", &["holdoff.example.com"]));
+        assert!(is_accepted("anything.example", &[]));
     }
 
     #[test]
-    fn an_id_that_could_forge_a_log_is_replaced() {
+    fn a_request_id_with_control_characters_is_replaced() {
         let id = |text: &[u8]| {
             let mut headers = HeaderMap::new();
             headers.insert(REQUEST_ID, HeaderValue::from_bytes(text).unwrap());

@@ -8,74 +8,78 @@ use axum::response::{IntoResponse, Response};
 use holdoff_work::TaskId;
 use uuid::Uuid;
 
-use crate::access::Access;
+use crate::access::Caller;
 use crate::app::App;
 use crate::problem::{Kind, Problem, ProblemBody};
 
 /// The timeout of the store for readiness.
-const PATIENCE: Duration = Duration::from_secs(2);
+const STORE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The process is alive.
+/// Returns whether the process is alive.
 #[utoipa::path(get, path = "/healthz", tag = "daemon", security(()),
-    responses((status = 200, description = "It is.", body = String)))]
+    responses((status = 200, description = "The process is alive.", body = String)))]
 pub(crate) async fn healthz() -> &'static str {
     "alive\n"
 }
 
-/// The store answers, the acceptor and the ledgers too as far as there are any, locks can be had, and the daemon is not on its
-/// way out.
+/// Returns whether the daemon is ready: the store answers, the acceptor and the ledgers run if there are any, locks are
+/// available, and the daemon is not shutting down.
 ///
-/// A task is looked for that nobody has. Policies that differ from those of the other nodes are said to whoever shows a
-/// token, and are no reason to send nobody here.
+/// The check looks up a task that does not exist. A caller with an API token also sees policy drift, which does not make
+/// the daemon unready.
 #[utoipa::path(get, path = "/readyz", tag = "daemon", security((), ("token" = ["read"])),
-    responses((status = 200, description = "It does.", body = String)))]
-pub(crate) async fn readyz(State(app): State<App>, access: Access) -> Result<String, Problem> {
-    if app.retiring.is_cancelled() {
-        return Err(Problem::new(Kind::Stopping, "what was accepted is answered; send what comes elsewhere"));
+    responses((status = 200, description = "The daemon is ready.", body = String)))]
+pub(crate) async fn readyz(State(app): State<App>, caller: Caller) -> Result<String, Problem> {
+    if app.shutting_down.is_cancelled() {
+        return Err(Problem::new(
+            Kind::Stopping,
+            "the daemon is shutting down; send new requests to another daemon",
+        ));
     }
-    if let Some(why) = app.acceptor.as_ref().and_then(|acceptor| acceptor.lookout.stopped()) {
-        let why = if access.is_known() { format!(": {why}") } else { String::new() };
+    if let Some(why) = app.acceptor.as_ref().and_then(|acceptor| acceptor.inspector.stopped()) {
+        let why = if caller.is_known() { format!(": {why}") } else { String::new() };
         return Err(Problem::unavailable(format!("the acceptor has stopped{why}")));
     }
     if let Some(ledgers) = &app.ledgers
         && let Some((namespace, why)) = ledgers.stopped().await
     {
-        let why = if access.is_known() { format!(" `{namespace}`: {why}") } else { String::new() };
+        let why = if caller.is_known() { format!(" `{namespace}`: {why}") } else { String::new() };
         return Err(Problem::unavailable(format!("a ledger's node has stopped{why}")));
     }
-    if let Err(problem) = app.locking.here().await {
+    if let Err(problem) = app.locking.locks().await {
         let not_here =
-            || Problem::unavailable("the ledger that keeps the locks has not let this node in yet");
-        return Err(if access.is_known() { problem } else { not_here() });
+            || Problem::unavailable("this node has not been admitted to the ledger of the locks yet");
+        return Err(if caller.is_known() { problem } else { not_here() });
     }
-    let nobodys = TaskId::from_uuid(Uuid::nil());
-    match tokio::time::timeout(PATIENCE, app.work.task_outline(nobodys)).await {
+    let unknown_task = TaskId::from_uuid(Uuid::nil());
+    match tokio::time::timeout(STORE_TIMEOUT, app.work.task_outline(unknown_task)).await {
         Ok(Ok(_)) => {
-            let drift = app.work.drift().filter(|_| access.is_known());
+            let drift = app.work.drift().filter(|_| caller.is_known());
             let drift = drift.map(|drift| format!("policy drift: {drift}\n"));
             Ok(format!("ready\n{}", drift.unwrap_or_default()))
         }
         Ok(Err(error)) => {
-            tracing::warn!(%error, "not ready");
-            Err(Problem::unavailable("the store refuses"))
+            tracing::warn!(%error, "readiness check failed");
+            Err(Problem::unavailable("the store rejected the readiness check"))
         }
-        Err(_) => {
-            Err(Problem::unavailable(format!("the store has not answered within {} s", PATIENCE.as_secs())))
-        }
+        Err(_) => Err(Problem::unavailable(format!(
+            "the store did not answer within {} s",
+            STORE_TIMEOUT.as_secs()
+        ))),
     }
 }
 
-/// What was counted, as Prometheus reads it.
+/// Returns the metrics in the Prometheus text format.
 #[utoipa::path(get, path = "/metrics", tag = "daemon", security(("token" = ["read"])),
     responses(
         (status = 200, description = "The metrics.", body = String),
-        (status = 404, description = "The program this runs in shows them elsewhere.", body = ProblemBody,
+        (status = 404, description = "The embedding program exports the metrics itself.", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
 pub(crate) async fn metrics(State(app): State<App>) -> Result<Response, Problem> {
     let Some(metrics) = &app.metrics else {
-        let detail = "the program this runs in has a recorder of its own; its metrics are there";
-        return Err(Problem::new(Kind::NoSuchPage, detail));
+        let detail = "the embedding program has its own metrics recorder and exports the metrics itself";
+        return Err(Problem::new(Kind::NotFound, detail));
     };
     if let Some(ledgers) = &app.ledgers {
         ledgers.set_metrics().await;

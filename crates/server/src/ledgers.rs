@@ -3,32 +3,32 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use holdoff_ledger::runtime::{Books, Contact, Error, Host, Status};
-use holdoff_ledger::{Verified, metrics};
+use holdoff_ledger::runtime::{DefaultMachine, Error, Host, LedgerStatus, PeerAddress};
+use holdoff_ledger::{Verification, metrics};
 use tokio::sync::Mutex;
 
 use crate::clock;
-use crate::problem::{Kind, Problem, spread};
+use crate::problem::{Kind, Problem, jittered_retry_after};
 
 /// A node of one ledger.
-pub(crate) type Node = holdoff_ledger::runtime::Node<Books>;
+pub(crate) type Node = holdoff_ledger::runtime::Node<DefaultMachine>;
 
-type ByName = dyn Fn(&str) -> Option<Node> + Send + Sync;
-type Names = dyn Fn() -> Vec<(String, bool)> + Send + Sync;
+type FindByName = dyn Fn(&str) -> Option<Node> + Send + Sync;
+type ListNames = dyn Fn() -> Vec<(String, bool)> + Send + Sync;
 
 /// The timeout of a node for its status.
-const PATIENCE: Duration = Duration::from_secs(2);
+const NODE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The ledgers of this daemon. This handle does not keep them running.
 pub(crate) struct Ledgers {
-    by_name: Box<ByName>,
-    names: Box<Names>,
-    contact: Contact,
-    verified: Mutex<BTreeMap<String, (Duration, Verified)>>,
+    by_name: Box<FindByName>,
+    names: Box<ListNames>,
+    contact: PeerAddress,
+    verified: Mutex<BTreeMap<String, (Duration, Verification)>>,
 }
 
 impl Ledgers {
-    pub(crate) fn new(host: &Host<Books>) -> Self {
+    pub(crate) fn new(host: &Host<DefaultMachine>) -> Self {
         Self {
             by_name: Box::new(host.ledgers_by_name()),
             names: Box::new(host.names()),
@@ -38,7 +38,7 @@ impl Ledgers {
     }
 
     /// Returns the key and address of this node, as one word to copy and paste.
-    pub(crate) fn contact(&self) -> &Contact {
+    pub(crate) fn contact(&self) -> &PeerAddress {
         &self.contact
     }
 
@@ -65,8 +65,10 @@ impl Ledgers {
     pub(crate) fn node(&self, namespace: &str) -> Result<Node, Problem> {
         let not_yet = || {
             let contact = &self.contact;
-            let detail = format!("no member has let this node in yet: have one admit {contact}");
-            Problem::new(Kind::NotJoined, detail).retry_after(spread())
+            let detail = format!(
+                "no member has admitted this node yet; on a member, run `holdoff ledger admit {contact}`"
+            );
+            Problem::new(Kind::NotJoined, detail).retry_after(jittered_retry_after())
         };
         self.find(namespace)?.ok_or_else(not_yet)
     }
@@ -92,16 +94,16 @@ impl Ledgers {
         }
     }
 
-    /// Returns the result of verifying a ledger's history, at most `ago` old. The node does nothing else during a
+    /// Returns the result of verifying a ledger's history, at most `max_age` old. The node does nothing else during a
     /// verification. Verifications run one at a time.
-    pub(crate) async fn verified(&self, node: &Node, ago: Duration) -> Result<Verified, Problem> {
+    pub(crate) async fn verified(&self, node: &Node, max_age: Duration) -> Result<Verification, Problem> {
         let mut all = self.verified.lock().await;
         if let Some((at, verified)) = all.get(node.namespace())
-            && clock::now().saturating_sub(*at) < ago
+            && clock::now().saturating_sub(*at) < max_age
         {
             return Ok(verified.clone());
         }
-        let verified = within(node.verify()).await?;
+        let verified = with_timeout(node.verify()).await?;
         all.insert(node.namespace().to_owned(), (clock::now(), verified.clone()));
         Ok(verified)
     }
@@ -114,8 +116,8 @@ impl std::fmt::Debug for Ledgers {
 }
 
 /// Returns the status of a node.
-pub(crate) async fn status(node: &Node) -> Result<Status, Problem> {
-    within(node.status()).await
+pub(crate) async fn status(node: &Node) -> Result<LedgerStatus, Problem> {
+    with_timeout(node.status()).await
 }
 
 /// Returns why a node has stopped, if it has.
@@ -124,19 +126,22 @@ pub(crate) async fn why_stopped(node: &Node) -> Option<Error> {
 }
 
 /// Awaits a node's answer, with a timeout.
-pub(crate) async fn within<T>(asked: impl Future<Output = Result<T, Error>>) -> Result<T, Problem> {
+pub(crate) async fn with_timeout<T>(asked: impl Future<Output = Result<T, Error>>) -> Result<T, Problem> {
     let busy = |_| {
-        let detail = format!("the ledger's node has been busy for {} s; ask again", PATIENCE.as_secs());
+        let detail = format!(
+            "the ledger's node did not answer within {} s; retry the request",
+            NODE_TIMEOUT.as_secs()
+        );
         Problem::unavailable(detail)
     };
-    Ok(tokio::time::timeout(PATIENCE, asked).await.map_err(busy)??)
+    Ok(tokio::time::timeout(NODE_TIMEOUT, asked).await.map_err(busy)??)
 }
 
 /// Returns the problem for a missing ledger, which says how to create one.
 pub(crate) fn no_ledger(namespace: &str) -> Problem {
     let detail = format!(
-        "this daemon has no ledger {namespace:?}: `holdoff ledger init` makes one and `holdoff ledger join` joins one, \
-         each before the daemon is started"
+        "this daemon has no ledger {namespace:?}: create one with `holdoff ledger init` or join one with `holdoff ledger \
+         join`, before the daemon starts"
     );
-    Problem::new(Kind::NoLedger, detail)
+    Problem::new(Kind::UnknownLedger, detail)
 }

@@ -26,15 +26,13 @@ mod api;
 mod app;
 mod claims;
 mod clock;
-mod crowd;
+mod connection_limit;
 mod dashboard;
-mod docs;
 mod error;
 mod events;
 mod gateway;
 mod guard;
 mod health;
-mod keep;
 mod lab;
 mod ledgers;
 mod listen;
@@ -43,34 +41,29 @@ mod metrics;
 mod options;
 #[cfg(feature = "otlp")]
 pub mod otlp;
-mod place;
-mod prefix;
 mod problem;
-mod pull;
 mod rate;
-mod reach;
-mod reload;
-mod retire;
 mod schema;
 mod server;
 mod settings;
-mod show;
 mod stop;
-mod tidy;
+mod store_url;
 mod tls;
+mod token_store;
+mod view;
 
 pub use error::Error;
-pub use keep::{
-    AuditEntry, AuditPage, Deed, InvalidToken, Issued, Keep, NewToken, Scope, TokenRecord, UnknownScope,
-};
-pub use options::Options;
-pub use place::Place;
+pub use options::{Options, Reload};
 pub use rate::{InvalidRate, Rate};
-pub use reload::Reload;
 pub use server::Server;
-pub use settings::{LogFormat, Running, Settings, TlsFiles};
-pub use show::{ShownHolder, ShownLock, ShownTask, show, show_lock};
-pub use stop::{Stopped, serve};
+pub use settings::{LogFormat, RunSettings, Settings, TlsFiles};
+pub use stop::{Shutdown, serve};
+pub use store_url::StoreUrl;
+pub use token_store::{
+    AuditEntry, AuditEvent, AuditPage, InvalidToken, IssuedToken, NewToken, TokenRecord, TokenScope,
+    TokenStore, UnknownScope,
+};
+pub use view::{HolderView, LockView, TaskView};
 
 /// The access requirement of a page or of one of its forms.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,18 +74,20 @@ pub struct PageRoute {
     /// The path, with names in braces.
     pub route: &'static str,
     /// The required scope; `None` if no token is needed.
-    pub scope: Option<Scope>,
+    pub scope: Option<TokenScope>,
     /// Whether a token of one namespace suffices.
-    pub narrowed: bool,
+    pub namespaced: bool,
 }
 
 /// Returns all pages with their requirements, for the documentation. The API's document has those of the operations.
 pub fn pages() -> Vec<PageRoute> {
-    let page = |(method, route, need)| match need {
-        access::Need::Nothing | access::Need::Offered => {
-            PageRoute { method, route, scope: None, narrowed: false }
+    let page = |(method, route, requirement)| match requirement {
+        access::Requirement::Public | access::Requirement::OptionalToken => {
+            PageRoute { method, route, scope: None, namespaced: false }
         }
-        access::Need::Scope { scope, narrowed } => PageRoute { method, route, scope: Some(scope), narrowed },
+        access::Requirement::Scope { scope, namespaced } => {
+            PageRoute { method, route, scope: Some(scope), namespaced }
+        }
     };
     let mut pages: Vec<_> = api::pages().map(page).collect();
     pages.sort_by_key(|page| (page.route, page.method));

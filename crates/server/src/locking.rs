@@ -8,19 +8,19 @@ use holdoff_work::Work;
 use crate::claims::Claims;
 use crate::ledgers::{Ledgers, why_stopped};
 use crate::problem::Problem;
-use crate::{Error, Place};
+use crate::{Error, StoreUrl};
 
 /// The locks of this daemon. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Locking {
-    locks: Locks,
-    ledger: Option<Kept>,
+    store: Locks,
+    ledger: Option<LockLedger>,
     claims: Option<Claims>,
 }
 
 /// The ledger that keeps the locks.
 #[derive(Clone, Debug)]
-struct Kept {
+struct LockLedger {
     ledgers: Arc<Ledgers>,
     name: Arc<str>,
 }
@@ -28,38 +28,39 @@ struct Kept {
 impl Locking {
     /// Opens the given locks, else those in the ledger that the settings name, else those in the store of the work.
     pub(crate) async fn open(
-        place: &Place,
+        store: &StoreUrl,
         work: &Work,
         given: Option<Locks>,
         settings: Settings,
         ledgers: Option<&Arc<Ledgers>>,
     ) -> Result<Self, Error> {
-        let refused = |source| Error::Locks { place: place.clone(), source };
+        let lock_error = |source| Error::Locks { store: store.clone(), source };
         let (locks, ledger) = match (given, settings.ledger()) {
             (Some(locks), _) => (locks, None),
             (None, Some(name)) => {
-                let kept = Kept::find(name, ledgers)?;
+                let kept = LockLedger::find(name, ledgers)?;
                 (kept.locks(), Some(kept))
             }
-            (None, None) => (open(place.url()).await.map_err(refused)?, None),
+            (None, None) => (open(store.as_str()).await.map_err(lock_error)?, None),
         };
-        let locks = locks.with_settings(settings).map_err(refused)?;
+        let locks = locks.with_settings(settings).map_err(lock_error)?;
         // Daemons on one shared store need no claims.
-        let apart = ledger.clone().filter(|_| place.url().starts_with("sqlite:"));
-        let claims = apart.map(|Kept { ledgers, name }| Claims::new(ledgers, name, &locks, work.clone()));
-        Ok(Self { locks, ledger, claims: claims.transpose().map_err(refused)? })
+        let separate = ledger.clone().filter(|_| store.as_str().starts_with("sqlite:"));
+        let claims =
+            separate.map(|LockLedger { ledgers, name }| Claims::new(ledgers, name, &locks, work.clone()));
+        Ok(Self { store: locks, ledger, claims: claims.transpose().map_err(lock_error)? })
     }
 
     /// Returns the locks if they are available. Locks in a ledger are available from the time this node has joined it
     /// until the node stops.
-    pub(crate) async fn here(&self) -> Result<&Locks, Problem> {
-        if let Some(Kept { ledgers, name }) = &self.ledger {
+    pub(crate) async fn locks(&self) -> Result<&Locks, Problem> {
+        if let Some(LockLedger { ledgers, name }) = &self.ledger {
             let node = ledgers.node(name)?;
             if let Some(why) = why_stopped(&node).await {
                 return Err(why.into());
             }
         }
-        Ok(&self.locks)
+        Ok(&self.store)
     }
 
     /// Returns the claims of signals, if daemons with a store each share a ledger.
@@ -69,7 +70,7 @@ impl Locking {
 
     /// Returns the defaults of acquisitions.
     pub(crate) fn settings(&self) -> &Settings {
-        self.locks.settings()
+        self.store.settings()
     }
 
     /// Returns the name of the ledger that keeps the locks, if one does.
@@ -78,7 +79,7 @@ impl Locking {
     }
 }
 
-impl Kept {
+impl LockLedger {
     /// Finds the ledger. This node may not have joined it yet.
     fn find(name: &str, ledgers: Option<&Arc<Ledgers>>) -> Result<Self, Error> {
         let has = |ledgers: &&Arc<Ledgers>| ledgers.names().iter().any(|(known, _)| known == name);
@@ -88,7 +89,7 @@ impl Kept {
 
     fn locks(&self) -> Locks {
         let Self { ledgers, name } = self.clone();
-        Locks::ledger_found_by(move || ledgers.find(&name).ok().flatten())
+        Locks::ledger_with_lookup(move || ledgers.find(&name).ok().flatten())
     }
 }
 

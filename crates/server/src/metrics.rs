@@ -44,38 +44,38 @@ fn describe() {
     holdoff_lock::metrics::describe();
     holdoff_council::metrics::describe();
     holdoff_ledger::metrics::describe();
-    describe_counter!(REQUESTS, "requests answered, by route and status");
-    describe_counter!(SIGNALS, "signals taken in, by what became of them");
-    describe_counter!(UNAUTHENTICATED, "requests that came without a valid token, by reason");
-    describe_counter!(CERTIFICATES, "certificates that have changed, by what became of them");
-    describe_histogram!(REQUEST_SECONDS, Unit::Seconds, "how long an answer took");
+    describe_counter!(REQUESTS, "responses, by route, method and status");
+    describe_counter!(SIGNALS, "signals, by outcome");
+    describe_counter!(UNAUTHENTICATED, "requests without a valid API token, by reason");
+    describe_counter!(CERTIFICATES, "changed TLS certificates, by outcome");
+    describe_histogram!(REQUEST_SECONDS, Unit::Seconds, "time from the request to the response");
 }
 
 /// Runs the recorder's upkeep until the daemon stops.
-pub(crate) async fn keep_small(handle: PrometheusHandle, stopping: CancellationToken) {
+pub(crate) async fn run_upkeep(handle: PrometheusHandle, stopping: CancellationToken) {
     while stopping.run_until_cancelled(tokio::time::sleep(UPKEEP)).await.is_some() {
         handle.run_upkeep();
     }
 }
 
 /// Records a response.
-pub(crate) fn answered(route: &str, method: &str, status: u16, took: Duration) {
+pub(crate) fn record_response(route: &str, method: &str, status: u16, took: Duration) {
     counter!(REQUESTS, "route" => route.to_owned(), "method" => method.to_owned(), "status" => status.to_string())
         .increment(1);
     histogram!(REQUEST_SECONDS, "route" => route.to_owned()).record(took.as_secs_f64());
 }
 
 /// Records a request without a valid token.
-pub(crate) fn unauthenticated(reason: &'static str) {
+pub(crate) fn record_unauthenticated(reason: &'static str) {
     counter!(UNAUTHENTICATED, "reason" => reason).increment(1);
 }
 
 /// Records an attempt to read a changed certificate.
-pub(crate) fn certificate_read(outcome: &'static str) {
+pub(crate) fn record_certificate(outcome: &'static str) {
     counter!(CERTIFICATES, "outcome" => outcome).increment(1);
 }
 
 /// Records a signal that was accepted or refused.
-pub(crate) fn signalled(outcome: &'static str) {
+pub(crate) fn record_signal(outcome: &'static str) {
     counter!(SIGNALS, "outcome" => outcome).increment(1);
 }

@@ -1,12 +1,14 @@
-//! Options of a daemon.
+//! Options of a daemon, and the function that reads its policy file again.
 
+use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdoff_policy::PolicySet;
 use holdoff_work::Settings;
 
-use crate::{Place, Reload};
+use crate::StoreUrl;
 
 /// Options of a daemon.
 #[derive(Clone, Debug)]
@@ -15,7 +17,7 @@ pub struct Options {
     /// The listen address: loopback, unless tokens are required. Port 0 selects a free port.
     pub listen: SocketAddr,
     /// The store of the work.
-    pub place: Place,
+    pub store: StoreUrl,
     /// The policies of this daemon's own file. All daemons on a store use the version that is active there; see
     /// [`Work::join`](holdoff_work::Work::join).
     pub policies: PolicySet,
@@ -35,7 +37,7 @@ pub struct Options {
     pub concurrency: usize,
     /// The drain timeout: how long a shutdown waits for running steps. Steps that do not end in time are returned to
     /// the queue, and use up no attempt.
-    pub patience: Duration,
+    pub drain_timeout: Duration,
     /// How long a daemon still accepts requests after `SIGTERM`, while it reports that it is not ready. In this time a
     /// load balancer notices.
     pub grace: Duration,
@@ -50,17 +52,17 @@ impl Options {
     /// The default of `concurrency`.
     pub const CONCURRENCY: usize = 64;
 
-    /// The default of `patience`.
-    pub const PATIENCE: Duration = Duration::from_secs(20);
+    /// The default of `drain_timeout`.
+    pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 
     /// The default of `grace`.
     pub const GRACE: Duration = Duration::from_secs(1);
 
     /// Creates options for work in this store, with the preset policies and the defaults of everything else.
-    pub fn new(place: Place) -> Self {
+    pub fn new(store: StoreUrl) -> Self {
         Self {
             listen: Self::LISTEN,
-            place,
+            store,
             policies: PolicySet::default(),
             settings: Settings::default(),
             locking: holdoff_lock::Settings::default(),
@@ -69,9 +71,32 @@ impl Options {
             ledger: None,
             locks: None,
             concurrency: Self::CONCURRENCY,
-            patience: Self::PATIENCE,
+            drain_timeout: Self::DRAIN_TIMEOUT,
             grace: Self::GRACE,
             reload: None,
         }
+    }
+}
+
+type ReadPolicies = dyn Fn() -> Result<PolicySet, String> + Send + Sync;
+
+/// A function that reads and validates the policy file again, or returns the problems.
+#[derive(Clone)]
+pub struct Reload(Arc<ReadPolicies>);
+
+impl Reload {
+    /// Creates it from this function.
+    pub fn new(read: impl Fn() -> Result<PolicySet, String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(read))
+    }
+
+    pub(crate) fn read(&self) -> Result<PolicySet, String> {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Reload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reload")
     }
 }

@@ -9,31 +9,31 @@ use holdoff_lock::Holder;
 use holdoff_work::InvalidTask;
 use utoipa::ToSchema;
 
-use crate::show::{ShownHolder, show_holder};
+use crate::view::HolderView;
 
 /// The `Retry-After` of a store that does not answer.
-const STORE_PAUSE: Duration = Duration::from_secs(5);
+const STORE_RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// What is said when something cannot be done (RFC 9457).
+/// An error response (RFC 9457).
 #[derive(ToSchema)]
 #[schema(as = Problem)]
-#[expect(dead_code, reason = "it stands in the document only")]
+#[expect(dead_code, reason = "only the API document uses it")]
 pub(crate) struct ProblemBody {
-    /// What kind of problem it is. It stays the same.
+    /// The kind of the problem. It is stable.
     #[schema(pattern = "^/problems/[a-z-]+$")]
     r#type: String,
     title: String,
     #[schema(minimum = 400, maximum = 599)]
     status: u16,
-    /// What is true now, and what to do about it.
+    /// The current state, and the next action.
     detail: String,
-    /// Who holds the lock, of a lock that is another's.
+    /// The holder of the lock, if another client holds it.
     #[schema(nullable = false)]
-    holder: Option<ShownHolder>,
-    /// Under which name to submit it again, of a transaction.
+    holder: Option<HolderView>,
+    /// The id under which to submit a transaction again.
     #[schema(nullable = false)]
     tx_id: Option<String>,
-    /// The first entry that is still kept, of a history whose beginning is gone.
+    /// The oldest index that the node keeps, if the requested entries have been compacted.
     #[schema(nullable = false)]
     first: Option<u64>,
 }
@@ -50,7 +50,7 @@ pub(crate) struct Problem {
 
 /// The text of a problem, for a page that shows it.
 #[derive(Clone, Debug)]
-pub(crate) struct Said {
+pub(crate) struct ProblemText {
     pub(crate) title: &'static str,
     pub(crate) detail: String,
 }
@@ -67,10 +67,10 @@ pub(crate) enum Kind {
     NoSuchPolicy,
     StepNotHeld,
     NotInConflict,
-    Changed,
+    PreconditionFailed,
     IfMatchRequired,
     KeyReused,
-    TooManyLanes,
+    TooManyQueues,
     InvalidQuery,
     InvalidPolicies,
     NotJson,
@@ -81,18 +81,18 @@ pub(crate) enum Kind {
     LockLost,
     TooManyWaiters,
     NoAcceptor,
-    NoLedger,
+    UnknownLedger,
     NoSuchMember,
     NoSuchValue,
     NotNow,
-    HistoryGone,
+    HistoryCompacted,
     NotJoined,
     NoQuorum,
     TooManyTransactions,
     LedgerStopped,
     OutcomeUnknown,
-    NoSuchPage,
-    NoSuchMethod,
+    NotFound,
+    MethodNotAllowed,
     WrongHost,
     Unauthorized,
     Forbidden,
@@ -106,82 +106,66 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// Returns the last segment of the problem's type, its title and its status.
-    const fn said(self) -> (&'static str, &'static str, StatusCode) {
+    const fn parts(self) -> (&'static str, &'static str, StatusCode) {
         match self {
-            Self::InvalidTask => ("invalid-task", "The task cannot be taken in", StatusCode::BAD_REQUEST),
-            Self::InvalidSignal => {
-                ("invalid-signal", "The signal cannot be taken in", StatusCode::BAD_REQUEST)
-            }
-            Self::InvalidLock => ("invalid-lock", "This cannot be locked so", StatusCode::BAD_REQUEST),
-            Self::NoSuchLock => ("no-such-lock", "There is no such lock", StatusCode::NOT_FOUND),
-            Self::LockHeld => ("lock-held", "Somebody else holds the lock", StatusCode::CONFLICT),
-            Self::LockLost => ("lock-lost", "The lock is not yours any more", StatusCode::CONFLICT),
+            Self::InvalidTask => ("invalid-task", "Invalid task", StatusCode::BAD_REQUEST),
+            Self::InvalidSignal => ("invalid-signal", "Invalid signal", StatusCode::BAD_REQUEST),
+            Self::InvalidLock => ("invalid-lock", "Invalid lock request", StatusCode::BAD_REQUEST),
+            Self::NoSuchLock => ("no-such-lock", "Unknown lock", StatusCode::NOT_FOUND),
+            Self::LockHeld => ("lock-held", "Lock held by another client", StatusCode::CONFLICT),
+            Self::LockLost => ("lock-lost", "Lock lost", StatusCode::CONFLICT),
             Self::TooManyWaiters => {
-                ("too-many-waiters", "Too many wait already", StatusCode::TOO_MANY_REQUESTS)
+                ("too-many-waiters", "Too many waiting requests", StatusCode::TOO_MANY_REQUESTS)
             }
-            Self::InvalidId => ("invalid-id", "This is no task's id", StatusCode::BAD_REQUEST),
-            Self::InvalidBody => ("invalid-body", "What was sent is not understood", StatusCode::BAD_REQUEST),
-            Self::NoSuchStep => ("no-such-step", "There is no such step", StatusCode::NOT_FOUND),
-            Self::NoSuchPolicy => ("no-such-policy", "There is no such policy", StatusCode::NOT_FOUND),
-            Self::StepNotHeld => ("step-not-held", "The step is not yours any more", StatusCode::CONFLICT),
-            Self::NotInConflict => ("not-in-conflict", "The step is not in conflict", StatusCode::CONFLICT),
-            Self::Changed => {
-                ("changed-meanwhile", "It has changed meanwhile", StatusCode::PRECONDITION_FAILED)
+            Self::InvalidId => ("invalid-id", "Invalid id", StatusCode::BAD_REQUEST),
+            Self::InvalidBody => ("invalid-body", "Invalid request body", StatusCode::BAD_REQUEST),
+            Self::NoSuchStep => ("no-such-step", "Unknown step", StatusCode::NOT_FOUND),
+            Self::NoSuchPolicy => ("no-such-policy", "Unknown policy", StatusCode::NOT_FOUND),
+            Self::StepNotHeld => ("step-not-held", "Step lease lost", StatusCode::CONFLICT),
+            Self::NotInConflict => ("not-in-conflict", "Step not in conflict", StatusCode::CONFLICT),
+            Self::PreconditionFailed => {
+                ("precondition-failed", "Precondition failed", StatusCode::PRECONDITION_FAILED)
             }
             Self::IfMatchRequired => {
-                ("if-match-required", "If-Match is missing", StatusCode::PRECONDITION_REQUIRED)
+                ("if-match-required", "If-Match required", StatusCode::PRECONDITION_REQUIRED)
             }
-            Self::KeyReused => {
-                ("key-reused", "The key stands for something else", StatusCode::UNPROCESSABLE_ENTITY)
-            }
-            Self::TooManyLanes => {
-                ("too-many-lanes", "There are too many names already", StatusCode::UNPROCESSABLE_ENTITY)
-            }
-            Self::InvalidQuery => ("invalid-query", "The query is not understood", StatusCode::BAD_REQUEST),
-            Self::InvalidPolicies => {
-                ("invalid-policies", "The policies cannot be put in force", StatusCode::BAD_REQUEST)
-            }
-            Self::NotJson => {
-                ("not-json", "Only application/json is read", StatusCode::UNSUPPORTED_MEDIA_TYPE)
-            }
-            Self::TooLarge => ("too-large", "The body is too large", StatusCode::PAYLOAD_TOO_LARGE),
-            Self::NoSuchTask => ("no-such-task", "There is no such task", StatusCode::NOT_FOUND),
-            Self::NoAcceptor => ("no-acceptor", "There is no acceptor here", StatusCode::NOT_FOUND),
-            Self::NoLedger => ("no-ledger", "There is no such ledger here", StatusCode::NOT_FOUND),
-            Self::NoSuchMember => ("no-such-member", "The ledger has no such member", StatusCode::NOT_FOUND),
-            Self::NoSuchValue => ("no-such-value", "There is no such value", StatusCode::NOT_FOUND),
-            Self::NotNow => ("not-now", "The ledger does not do this now", StatusCode::CONFLICT),
-            Self::HistoryGone => ("history-gone", "These entries are not kept any more", StatusCode::GONE),
-            Self::NotJoined => {
-                ("not-joined", "This node has not joined the ledger yet", StatusCode::SERVICE_UNAVAILABLE)
-            }
-            Self::NoQuorum => ("no-quorum", "Nobody leads the ledger", StatusCode::SERVICE_UNAVAILABLE),
+            Self::KeyReused => ("key-reused", "Idempotency-Key reused", StatusCode::UNPROCESSABLE_ENTITY),
+            Self::TooManyQueues => ("too-many-queues", "Too many queues", StatusCode::UNPROCESSABLE_ENTITY),
+            Self::InvalidQuery => ("invalid-query", "Invalid query", StatusCode::BAD_REQUEST),
+            Self::InvalidPolicies => ("invalid-policies", "Invalid policies", StatusCode::BAD_REQUEST),
+            Self::NotJson => ("not-json", "Unsupported media type", StatusCode::UNSUPPORTED_MEDIA_TYPE),
+            Self::TooLarge => ("too-large", "Body too large", StatusCode::PAYLOAD_TOO_LARGE),
+            Self::NoSuchTask => ("no-such-task", "Unknown task", StatusCode::NOT_FOUND),
+            Self::NoAcceptor => ("no-acceptor", "No acceptor in this daemon", StatusCode::NOT_FOUND),
+            Self::UnknownLedger => ("no-ledger", "Unknown ledger", StatusCode::NOT_FOUND),
+            Self::NoSuchMember => ("no-such-member", "Unknown member", StatusCode::NOT_FOUND),
+            Self::NoSuchValue => ("no-such-value", "Unknown value", StatusCode::NOT_FOUND),
+            Self::NotNow => ("not-now", "Rejected by the ledger", StatusCode::CONFLICT),
+            Self::HistoryCompacted => ("history-compacted", "History compacted", StatusCode::GONE),
+            Self::NotJoined => ("not-joined", "Ledger not joined", StatusCode::SERVICE_UNAVAILABLE),
+            Self::NoQuorum => ("no-quorum", "Ledger without a leader", StatusCode::SERVICE_UNAVAILABLE),
             Self::TooManyTransactions => {
-                ("too-many-transactions", "Too many are under way", StatusCode::SERVICE_UNAVAILABLE)
+                ("too-many-transactions", "Too many transactions", StatusCode::SERVICE_UNAVAILABLE)
             }
-            Self::LedgerStopped => {
-                ("ledger-stopped", "The ledger's node has stopped", StatusCode::SERVICE_UNAVAILABLE)
+            Self::LedgerStopped => ("ledger-stopped", "Ledger node stopped", StatusCode::SERVICE_UNAVAILABLE),
+            Self::OutcomeUnknown => ("outcome-unknown", "Outcome unknown", StatusCode::GATEWAY_TIMEOUT),
+            Self::NotFound => ("not-found", "Not found", StatusCode::NOT_FOUND),
+            Self::MethodNotAllowed => {
+                ("method-not-allowed", "Method not allowed", StatusCode::METHOD_NOT_ALLOWED)
             }
-            Self::OutcomeUnknown => {
-                ("outcome-unknown", "What became of it is not known", StatusCode::GATEWAY_TIMEOUT)
-            }
-            Self::NoSuchPage => ("no-such-page", "There is nothing here", StatusCode::NOT_FOUND),
-            Self::NoSuchMethod => {
-                ("no-such-method", "This cannot be done here", StatusCode::METHOD_NOT_ALLOWED)
-            }
-            Self::WrongHost => ("wrong-host", "This name is not served", StatusCode::MISDIRECTED_REQUEST),
-            Self::Unauthorized => ("unauthorized", "A token is needed", StatusCode::UNAUTHORIZED),
-            Self::Forbidden => ("forbidden", "The token is not good for this", StatusCode::FORBIDDEN),
+            Self::WrongHost => ("wrong-host", "Host not served", StatusCode::MISDIRECTED_REQUEST),
+            Self::Unauthorized => ("unauthorized", "Unauthorized", StatusCode::UNAUTHORIZED),
+            Self::Forbidden => ("forbidden", "Forbidden", StatusCode::FORBIDDEN),
             Self::TooManyRequests => {
                 ("too-many-requests", "Too many requests", StatusCode::TOO_MANY_REQUESTS)
             }
-            Self::QueueFull => ("queue-full", "The queue is full", StatusCode::TOO_MANY_REQUESTS),
+            Self::QueueFull => ("queue-full", "Queue full", StatusCode::TOO_MANY_REQUESTS),
             Self::StoreUnavailable => {
-                ("store-unavailable", "The store does not answer", StatusCode::SERVICE_UNAVAILABLE)
+                ("store-unavailable", "Store unavailable", StatusCode::SERVICE_UNAVAILABLE)
             }
-            Self::Stopping => ("stopping", "The daemon is stopping", StatusCode::SERVICE_UNAVAILABLE),
-            Self::TimedOut => ("timed-out", "It took too long", StatusCode::GATEWAY_TIMEOUT),
-            Self::Internal => ("internal", "Something is broken in here", StatusCode::INTERNAL_SERVER_ERROR),
+            Self::Stopping => ("stopping", "Daemon shutting down", StatusCode::SERVICE_UNAVAILABLE),
+            Self::TimedOut => ("timed-out", "Request timed out", StatusCode::GATEWAY_TIMEOUT),
+            Self::Internal => ("internal", "Internal error", StatusCode::INTERNAL_SERVER_ERROR),
         }
     }
 }
@@ -196,10 +180,10 @@ impl Problem {
     }
 
     /// Returns the problem for a lock that another client holds.
-    fn held(detail: String, holder: Option<&Holder>) -> Self {
+    fn lock_held(detail: String, holder: Option<&Holder>) -> Self {
         let problem = Self::new(Kind::LockHeld, detail);
         match holder {
-            Some(holder) => problem.with("holder", serde_json::json!(show_holder(holder))),
+            Some(holder) => problem.with("holder", serde_json::json!(HolderView::new(holder))),
             None => problem,
         }
     }
@@ -215,7 +199,7 @@ impl Problem {
 
     /// Returns the problem for a store that did not answer.
     pub(crate) fn unavailable(detail: impl Into<String>) -> Self {
-        Self::new(Kind::StoreUnavailable, detail).retry_after(STORE_PAUSE)
+        Self::new(Kind::StoreUnavailable, detail).retry_after(STORE_RETRY_AFTER)
     }
 }
 
@@ -227,7 +211,7 @@ impl From<holdoff_work::Error> for Problem {
                 Self::new(Kind::TooLarge, error.to_string())
             }
             Error::Invalid(InvalidTask::TooManyLanes { .. }) => {
-                Self::new(Kind::TooManyLanes, error.to_string())
+                Self::new(Kind::TooManyQueues, error.to_string())
             }
             Error::Policies(_) => Self::new(Kind::InvalidPolicies, error.to_string()),
             Error::Invalid(_) => Self::new(Kind::InvalidTask, error.to_string()),
@@ -237,12 +221,12 @@ impl From<holdoff_work::Error> for Problem {
             }
             // The store's message may name hosts and users, so only the log has it.
             Error::Store { transient: true, .. } => {
-                tracing::warn!(%error, "the store did not answer");
-                Self::unavailable("the store did not answer in time; the request may be repeated")
+                tracing::warn!(%error, "store did not answer");
+                Self::unavailable("the store did not answer in time; retry the request")
             }
             _ => {
-                tracing::error!(%error, "a request failed");
-                Self::new(Kind::Internal, "the log says more, under this request's id")
+                tracing::error!(%error, "failed to serve a request");
+                Self::new(Kind::Internal, "internal error; the log has the details under this request's id")
             }
         }
     }
@@ -253,21 +237,21 @@ impl From<holdoff_lock::Error> for Problem {
         use holdoff_lock::Error;
         match &error {
             Error::Contended { holder, .. } | Error::DeadlineExceeded { holder, .. } => {
-                Self::held(error.to_string(), holder.as_deref())
+                Self::lock_held(error.to_string(), holder.as_deref())
             }
             Error::Lost { .. } => Self::new(Kind::LockLost, error.to_string()),
             Error::InvalidKey(_) | Error::Settings(_) => Self::new(Kind::InvalidLock, error.to_string()),
             Error::TooManyWaiters { .. } => {
-                Self::new(Kind::TooManyWaiters, error.to_string()).retry_after(spread())
+                Self::new(Kind::TooManyWaiters, error.to_string()).retry_after(jittered_retry_after())
             }
             // The store's message may name hosts and users, so only the log has it.
             Error::Store { transient: true, .. } => {
-                tracing::warn!(%error, "the store of the locks did not answer");
-                Self::unavailable("the store did not answer in time; the request may be repeated")
+                tracing::warn!(%error, "store of the locks did not answer");
+                Self::unavailable("the store did not answer in time; retry the request")
             }
             _ => {
-                tracing::error!(%error, "a request failed");
-                Self::new(Kind::Internal, "the log says more, under this request's id")
+                tracing::error!(%error, "failed to serve a request");
+                Self::new(Kind::Internal, "internal error; the log has the details under this request's id")
             }
         }
     }
@@ -277,12 +261,15 @@ impl From<holdoff_ledger::runtime::Error> for Problem {
     fn from(error: holdoff_ledger::runtime::Error) -> Self {
         use holdoff_ledger::runtime::Error;
         let kind = match &error {
-            Error::NoLedger(_) => Kind::NoLedger,
-            Error::NoLeader(_) => return Self::new(Kind::NoQuorum, error.to_string()).retry_after(spread()),
-            Error::Busy => {
-                return Self::new(Kind::TooManyTransactions, error.to_string()).retry_after(spread());
+            Error::UnknownLedger(_) => Kind::UnknownLedger,
+            Error::NoLeader(_) => {
+                return Self::new(Kind::NoQuorum, error.to_string()).retry_after(jittered_retry_after());
             }
-            Error::NotNow(_) | Error::NotAVoter(_) => Kind::NotNow,
+            Error::Busy => {
+                return Self::new(Kind::TooManyTransactions, error.to_string())
+                    .retry_after(jittered_retry_after());
+            }
+            Error::Rejected(_) | Error::NotAVoter(_) => Kind::NotNow,
             _ => Kind::LedgerStopped,
         };
         Self::new(kind, error.to_string())
@@ -291,35 +278,35 @@ impl From<holdoff_ledger::runtime::Error> for Problem {
 
 impl From<crate::Error> for Problem {
     fn from(error: crate::Error) -> Self {
-        if let crate::Error::Keep { transient: true, .. } = error {
-            tracing::warn!(%error, "the store did not answer");
-            return Self::unavailable("the store did not answer in time; the request may be repeated");
+        if let crate::Error::TokenStore { transient: true, .. } = error {
+            tracing::warn!(%error, "store did not answer");
+            return Self::unavailable("the store did not answer in time; retry the request");
         }
-        tracing::error!(%error, "a request failed");
-        Self::new(Kind::Internal, "the log says more, under this request's id")
+        tracing::error!(%error, "failed to serve a request");
+        Self::new(Kind::Internal, "internal error; the log has the details under this request's id")
     }
 }
 
 /// Returns a random `Retry-After`, so that refused clients do not all return at once.
-pub(crate) fn spread() -> Duration {
-    const MOST_SECONDS: u64 = 10;
-    Duration::from_secs(fastrand::Rng::new().u64(1..=MOST_SECONDS))
+pub(crate) fn jittered_retry_after() -> Duration {
+    const MAX_SECONDS: u64 = 10;
+    Duration::from_secs(fastrand::Rng::new().u64(1..=MAX_SECONDS))
 }
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let (name, title, status) = self.kind.said();
+        let (name, title, status) = self.kind.parts();
         let mut problem = serde_json::json!({
             "type": format!("/problems/{name}"),
             "title": title,
             "status": status.as_u16(),
             "detail": self.detail,
         });
-        if let (Some((name, value)), Some(said)) = (self.more, problem.as_object_mut()) {
-            said.insert(name.to_owned(), value);
+        if let (Some((name, value)), Some(members)) = (self.more, problem.as_object_mut()) {
+            members.insert(name.to_owned(), value);
         }
         let mut response = (status, problem.to_string()).into_response();
-        response.extensions_mut().insert(Said { title, detail: self.detail });
+        response.extensions_mut().insert(ProblemText { title, detail: self.detail });
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(wait) = self.retry_after {
@@ -335,7 +322,7 @@ impl IntoResponse for Problem {
 mod tests {
     /// Reads the names from this file's own table, so that a kind without documentation is found.
     #[test]
-    fn every_type_is_documented() {
+    fn every_problem_type_is_documented() {
         let source = include_str!("problem.rs").split("#[cfg(test)]").next().unwrap();
         let page = include_str!("../../../docs/api.md");
         let names: Vec<&str> = (source.split("(\"").skip(1))

@@ -4,12 +4,15 @@ use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
 use std::str::FromStr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use holdoff_policy::{TokenBucket, TokenRate};
+
+use parking_lot::Mutex;
+
 /// The maximum number of keys with a bucket.
-const MOST: usize = 10_000;
-const FASTEST: u32 = 1_000_000;
+const MAX_KEYS: usize = 10_000;
+const MAX_RATE: u32 = 1_000_000;
 
 /// A rate such as `1000/s`. It permits that many requests at once, and then refills at this rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,15 +26,14 @@ impl Rate {
         Self { count, per }
     }
 
-    /// Returns the time in which one permit is refilled.
-    fn interval(self) -> Duration {
-        self.per / self.count.max(1)
+    fn token_rate(self) -> TokenRate {
+        TokenRate::new(self.per / self.count.max(1), self.count)
     }
 }
 
 /// The text is not a rate.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("expected a whole number from 1 to {FASTEST}, a slash, and s, m or h, such as 1000/s")]
+#[error("expected an integer from 1 to {MAX_RATE}, a slash, and s, m or h, such as 1000/s")]
 pub struct InvalidRate;
 
 impl FromStr for Rate {
@@ -46,7 +48,7 @@ impl FromStr for Rate {
             _ => return Err(InvalidRate),
         };
         let count: u32 = count.trim().parse().map_err(|_| InvalidRate)?;
-        if !(1..=FASTEST).contains(&count) {
+        if !(1..=MAX_RATE).contains(&count) {
             return Err(InvalidRate);
         }
         Ok(Self::new(count, Duration::from_secs(per)))
@@ -64,53 +66,43 @@ impl fmt::Display for Rate {
     }
 }
 
-/// A token bucket for each key, stored as one number: the time at which the bucket is full again.
+/// A token bucket for each key.
 #[derive(Debug)]
-pub(crate) struct Buckets<K> {
-    rate: Rate,
-    full_at: Mutex<HashMap<K, Duration>>,
+pub(crate) struct RateLimiter<K> {
+    rate: TokenRate,
+    buckets: Mutex<HashMap<K, TokenBucket>>,
 }
 
-impl<K: Hash + Eq + Clone> Buckets<K> {
+impl<K: Hash + Eq + Clone> RateLimiter<K> {
     pub(crate) fn new(rate: Rate) -> Self {
-        Self { rate, full_at: Mutex::default() }
+        Self { rate: rate.token_rate(), buckets: Mutex::default() }
     }
 
     /// Returns the time that this key must wait, or `None`. Takes nothing from the bucket.
     pub(crate) fn wait(&self, key: &K, now: Duration) -> Option<Duration> {
-        self.wait_in(&self.lock(), key, now)
-    }
-
-    fn wait_in(&self, buckets: &HashMap<K, Duration>, key: &K, now: Duration) -> Option<Duration> {
-        let full_at = buckets.get(key).copied().unwrap_or_default();
-        let wait = (full_at + self.rate.interval()).saturating_sub(now + self.rate.per);
+        let bucket = self.buckets.lock().get(key).copied().unwrap_or_default();
+        let wait = bucket.wait(&self.rate, now);
         (!wait.is_zero()).then_some(wait)
     }
 
     /// Takes one permit. The error is the time to wait.
     pub(crate) fn take(&self, key: &K, now: Duration) -> Result<(), Duration> {
-        let mut buckets = self.lock();
-        if let Some(wait) = self.wait_in(&buckets, key, now) {
-            return Err(wait);
+        let mut buckets = self.buckets.lock();
+        if let Some(bucket) = buckets.get_mut(key) {
+            return bucket.take(&self.rate, now);
         }
-        if buckets.len() >= MOST && !buckets.contains_key(key) {
+        if buckets.len() >= MAX_KEYS {
             make_room(&mut buckets, now);
         }
-        let full_at = buckets.entry(key.clone()).or_default();
-        *full_at = (*full_at).max(now) + self.rate.interval();
-        Ok(())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<K, Duration>> {
-        self.full_at.lock().unwrap_or_else(PoisonError::into_inner)
+        buckets.entry(key.clone()).or_default().take(&self.rate, now)
     }
 }
 
 /// Removes full buckets, which need no memory. If none is full, removes a tenth of the buckets all the same: memory is
 /// bounded for any number of keys.
-fn make_room<K: Hash + Eq>(buckets: &mut HashMap<K, Duration>, now: Duration) {
-    buckets.retain(|_, full_at| *full_at > now);
-    let mut surplus = (buckets.len() + MOST / 10).saturating_sub(MOST);
+fn make_room<K: Hash + Eq>(buckets: &mut HashMap<K, TokenBucket>, now: Duration) {
+    buckets.retain(|_, bucket| !bucket.is_full(now));
+    let mut surplus = (buckets.len() + MAX_KEYS / 10).saturating_sub(MAX_KEYS);
     buckets.retain(|_, _| {
         let goes = surplus > 0;
         surplus = surplus.saturating_sub(1);
@@ -123,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_read_as_they_are_written() {
+    fn a_rate_survives_a_round_trip() {
         for text in ["1/s", "1000/s", "50/m", "7/h"] {
             assert_eq!(text.parse::<Rate>().unwrap().to_string(), text);
         }
@@ -133,8 +125,8 @@ mod tests {
     }
 
     #[test]
-    fn so_many_at_once_and_then_at_the_pace() {
-        let buckets = Buckets::new("10/s".parse().unwrap());
+    fn a_burst_is_allowed_and_then_the_rate() {
+        let buckets = RateLimiter::new("10/s".parse().unwrap());
         let at = Duration::from_millis;
         let taken = (0..50).filter(|_| buckets.take(&"a", at(5000)).is_ok()).count();
         assert_eq!(taken, 10);
@@ -148,12 +140,12 @@ mod tests {
     }
 
     #[test]
-    fn memory_has_a_limit() {
-        let buckets = Buckets::new("1/h".parse().unwrap());
+    fn the_number_of_buckets_is_bounded() {
+        let buckets = RateLimiter::new("1/h".parse().unwrap());
         for key in 0..25_000_u32 {
             buckets.take(&key, Duration::ZERO).unwrap();
         }
-        assert!(buckets.lock().len() <= MOST);
+        assert!(buckets.buckets.lock().len() <= MAX_KEYS);
         assert!(buckets.take(&24_999, Duration::ZERO).is_err(), "the newest is remembered");
     }
 }

@@ -1,7 +1,7 @@
 //! Schemas of other crates' values in the API's document.
 
 use holdoff_policy::Class;
-use holdoff_work::{Outcome, StepState, TaskState};
+use holdoff_work::{AttemptOutcome, StepState, TaskState};
 use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, Schema, SchemaFormat, Type};
 use utoipa::openapi::{RefOr, schema::SchemaType};
 use utoipa::{PartialSchema, ToSchema};
@@ -38,19 +38,19 @@ macro_rules! written {
 }
 
 written! {
-    StepStateWord as "StepState": one_of("What a step is doing.", StepState::ALL.map(StepState::name));
+    StepStateWord as "StepState": one_of("The state of a step.", StepState::ALL.map(StepState::name));
     TaskStateWord as "TaskState": one_of(
-        "What a task is doing: what its steps say.",
+        "The state of a task, derived from its steps.",
         [TaskState::Running, TaskState::Succeeded, TaskState::Failed, TaskState::Cancelled].map(TaskState::name),
     );
-    OutcomeWord as "Outcome": one_of("How an attempt ended.", Outcome::ALL.map(Outcome::name));
-    ClassWord as "Class": one_of("What kind of failure it was.", Class::ALL.map(Class::name));
-    TaskIdText as "TaskId": text("A task's id: a UUID.").pattern(Some(UUID)).format(Some(uuid()));
-    StepIdText as "StepId": text("A step's id: its task and its number, `TASK/NUMBER`.")
+    OutcomeWord as "AttemptOutcome": one_of("The outcome of an attempt.", AttemptOutcome::ALL.map(AttemptOutcome::name));
+    ClassWord as "Class": one_of("The class of a failure.", Class::ALL.map(Class::name));
+    TaskIdText as "TaskId": text("The id of a task: a UUID.").pattern(Some(UUID)).format(Some(uuid()));
+    StepIdText as "StepId": text("The id of a step: its task and its number, `TASK/NUMBER`.")
         .pattern(Some("^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/[0-9]{1,10}$"));
-    MomentText as "Moment": text("A moment by the store's clock.")
+    MomentText as "Moment": text("A time by the store's clock.")
         .format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime)));
-    WaitText as "Duration": text("A time such as `250ms`, `5s`, `1m 30s` or `2h`.")
+    DurationText as "Duration": text("A duration such as `250ms`, `5s`, `1m 30s` or `2h`.")
         .pattern(Some("^[0-9]{1,6}(us|ms|s|m|h|d)( [0-9]{1,6}(us|ms|s|m|h|d)){0,3}$"))
         .examples(["5s"]);
 }

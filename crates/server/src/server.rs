@@ -1,49 +1,49 @@
-//! A running daemon.
+//! A running daemon: its start, the rules for its listen address, its background cleanup, and its shutdown.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdoff_council::acceptor::AcceptorService;
-use holdoff_ledger::runtime::{Books, Host};
+use holdoff_ledger::runtime::{DefaultMachine, Host};
 use holdoff_work::{Work, Worker};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::access::Door;
+use crate::access::Auth;
 use crate::app::App;
-use crate::keep::Keep;
 use crate::ledgers::Ledgers;
+use crate::listen::Prefix;
 use crate::locking::Locking;
-use crate::prefix::Prefix;
 use crate::tls::Tls;
-use crate::{Error, Options, Reload, api, events, listen, metrics, reach, tidy};
+use crate::token_store::TokenStore;
+use crate::{Error, Options, Reload, Settings, StoreUrl, api, events, listen, metrics};
 
 /// A running daemon. Dropping it stops it without waiting: its running steps are rescued when their leases have
 /// expired.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
-    is_private: bool,
-    place: String,
+    has_tls: bool,
+    store: String,
     locking: Locking,
     work: Work,
-    keep: Keep,
+    token_store: TokenStore,
     worker: Worker,
     acceptor: Option<AcceptorService>,
-    ledger: Option<Host<Books>>,
-    retiring: CancellationToken,
+    ledger: Option<Host<DefaultMachine>>,
+    shutting_down: CancellationToken,
     stopping: CancellationToken,
-    timing: Timing,
+    timeouts: ShutdownTimeouts,
     reload: Option<Reload>,
     tasks: Vec<JoinHandle<()>>,
 }
 
 /// The timeouts of a shutdown.
 #[derive(Clone, Copy, Debug)]
-struct Timing {
-    patience: Duration,
+struct ShutdownTimeouts {
+    drain_timeout: Duration,
     grace: Duration,
 }
 
@@ -52,7 +52,7 @@ impl Server {
     pub async fn start(options: Options) -> Result<Self, Error> {
         let Options {
             listen: address,
-            place,
+            store,
             policies,
             settings,
             locking,
@@ -62,57 +62,57 @@ impl Server {
             locks,
             ..
         } = options;
-        let (concurrency, patience, grace) = (options.concurrency, options.patience, options.grace);
+        let (concurrency, drain_timeout, grace) = (options.concurrency, options.drain_timeout, options.grace);
         let reload = options.reload;
-        reach::check(address, &server)?;
+        check_address(address, &server)?;
         let tls = server.tls.clone().map(Tls::open).transpose()?;
         // The port comes first: a second daemon started by mistake fails before it touches the store.
-        let cannot_listen = |source| Error::Listen { address, source };
-        let listener = TcpListener::bind(address).await.map_err(cannot_listen)?;
-        let address = listener.local_addr().map_err(cannot_listen)?;
-        place.make()?;
+        let listen_error = |source| Error::Listen { address, source };
+        let listener = TcpListener::bind(address).await.map_err(listen_error)?;
+        let address = listener.local_addr().map_err(listen_error)?;
+        store.create()?;
         // The recorder comes before the work, because a metric belongs to the recorder that was installed when it was
         // first used.
         let rendered = metrics::install();
-        let cannot_keep = |source| Error::Store { place: place.clone(), source };
-        let starter = who("start");
-        let open = Box::pin(Work::join(place.url(), policies, settings, &starter));
-        let work = open.await.map_err(cannot_keep)?;
+        let store_error = |source| Error::Store { store: store.clone(), source };
+        let deployed_by_start = deployed_by("start");
+        let open = Box::pin(Work::join(store.as_str(), policies, settings, &deployed_by_start));
+        let work = open.await.map_err(store_error)?;
         let ledger = start_ledger(ledger).await?;
         let ledgers = ledger.as_ref().map(Ledgers::new).map(Arc::new);
-        let locking = Box::pin(Locking::open(&place, &work, locks, locking, ledgers.as_ref())).await?;
-        let keep = Keep::open(place.url()).await?;
-        reach::check_admin(address, &place, &server, &keep).await?;
+        let locking = Box::pin(Locking::open(&store, &work, locks, locking, ledgers.as_ref())).await?;
+        let token_store = TokenStore::open(store.as_str()).await?;
+        check_admin(address, &store, &server, &token_store).await?;
         let start = Box::pin(work.worker().http().concurrency(concurrency).start());
-        let worker = start.await.map_err(cannot_keep)?;
+        let worker = start.await.map_err(store_error)?;
         let acceptor = match &acceptor.data {
             Some(directory) => Some(Box::pin(AcceptorService::start(directory, &acceptor)).await?),
             None => None,
         };
 
         let stopping = CancellationToken::new();
-        let door = Arc::new(Door::new(keep.clone(), &server));
-        let shown = place.to_string();
+        let auth = Arc::new(Auth::new(token_store.clone(), &server));
+        let store_name = store.to_string();
         let app = App::new(
             work.clone(),
             locking.clone(),
-            keep.clone(),
+            token_store.clone(),
             rendered.clone(),
-            shown,
+            store_name,
             worker.broken(),
             stopping.clone(),
         )
-        .reached(&server.prefix, tls.is_some())
-        .beside(acceptor.as_ref().map(AcceptorService::lookout), ledgers);
-        let retiring = app.retiring.clone();
+        .with_address(&server.prefix, tls.is_some())
+        .with_nodes(acceptor.as_ref().map(AcceptorService::inspector), ledgers);
+        let shutting_down = app.shutting_down.clone();
         let mut tasks = vec![tokio::spawn(events::watch(app.clone()))];
         let tls = tls.map(|(tls, read)| {
             let tls = Arc::new(tls);
             tasks.push(tokio::spawn(Arc::clone(&tls).watch(read, stopping.clone())));
             tls
         });
-        let is_private = tls.is_some();
-        let router = api::router(app, door);
+        let has_tls = tls.is_some();
+        let router = api::router(app, auth);
         tasks.push(tokio::spawn(listen::accept(
             listener,
             router,
@@ -120,32 +120,32 @@ impl Server {
             tls,
             stopping.clone(),
         )));
-        tasks.push(tokio::spawn(tidy::forget_idle(locking.clone(), stopping.clone())));
+        tasks.push(tokio::spawn(prune_locks(locking.clone(), stopping.clone())));
         tasks.extend(locking.claims().into_iter().flat_map(|claims| claims.start(&stopping)));
-        tasks.push(tokio::spawn(tidy::forget_deeds(keep.clone(), server.audit_keep, stopping.clone())));
-        tasks.extend(rendered.map(|handle| tokio::spawn(metrics::keep_small(handle, stopping.clone()))));
+        tasks.push(tokio::spawn(prune_audit_log(token_store.clone(), server.audit_keep, stopping.clone())));
+        tasks.extend(rendered.map(|handle| tokio::spawn(metrics::run_upkeep(handle, stopping.clone()))));
         let follow = {
             let (work, stopping) = (work.clone(), stopping.clone());
-            async move { stopping.run_until_cancelled(work.follow()).await }
+            async move { stopping.run_until_cancelled(work.follow_policies()).await }
         };
         tasks.push(tokio::spawn(async {
             let _ = follow.await;
         }));
-        let place = place.to_string();
-        let timing = Timing { patience, grace };
+        let store = store.to_string();
+        let timeouts = ShutdownTimeouts { drain_timeout, grace };
         Ok(Self {
             address,
-            is_private,
-            place,
+            has_tls,
+            store,
             locking,
             work,
-            keep,
+            token_store,
             worker,
             acceptor,
             ledger,
-            retiring,
+            shutting_down,
             stopping,
-            timing,
+            timeouts,
             reload,
             tasks,
         })
@@ -158,13 +158,13 @@ impl Server {
 
     /// Returns the listen address as a URL.
     pub fn url(&self) -> String {
-        let scheme = if self.is_private { "https" } else { "http" };
+        let scheme = if self.has_tls { "https" } else { "http" };
         format!("{scheme}://{}", self.address)
     }
 
     /// Returns the store of the work, without its password.
-    pub fn place(&self) -> &str {
-        &self.place
+    pub fn store(&self) -> &str {
+        &self.store
     }
 
     /// Returns the ledger that keeps the locks; without one they are in the store of the work.
@@ -178,7 +178,7 @@ impl Server {
     }
 
     /// Returns the node of ledgers, if there is one.
-    pub const fn ledger(&self) -> Option<&Host<Books>> {
+    pub const fn ledger(&self) -> Option<&Host<DefaultMachine>> {
         self.ledger.as_ref()
     }
 
@@ -188,40 +188,44 @@ impl Server {
     }
 
     /// Returns its tokens and audit log.
-    pub const fn keep(&self) -> &Keep {
-        &self.keep
+    pub const fn token_store(&self) -> &TokenStore {
+        &self.token_store
     }
 
     /// Reads the policy file again and deploys it to every node on the store. If the file is not usable, the policies
     /// stay as they are, and the log has the reason.
     pub async fn reload(&self) {
         let Some(reload) = &self.reload else {
-            tracing::warn!("there is no policy file to read again; the policies stay as they are");
+            tracing::warn!("ignored SIGHUP: the daemon was started without a policy file");
             return;
         };
-        let published = match reload.read() {
-            Ok(set) => self.work.publish_own(set, &who("SIGHUP")).await.map_err(|error| error.to_string()),
+        let deployed = match reload.read() {
+            Ok(set) => {
+                self.work.deploy_own(set, &deployed_by("SIGHUP")).await.map_err(|error| error.to_string())
+            }
             Err(why) => Err(why),
         };
-        match published {
-            Ok(published) => {
-                tracing::info!(version = %published.id, "the policy file was read again and is in force");
+        match deployed {
+            Ok(deployed) => {
+                tracing::info!(version = %deployed.id, "deployed the policy file");
             }
-            Err(why) => tracing::error!("the policies stay as they are: {why}"),
+            Err(why) => {
+                tracing::error!(reason = why, "failed to deploy the policy file; the policies are unchanged");
+            }
         }
     }
 
     /// Reports that it is not ready any more, and serves requests for the grace period. A load balancer routes new
     /// requests elsewhere.
-    pub async fn retire(&self) {
-        self.retiring.cancel();
-        tokio::time::sleep(self.timing.grace).await;
+    pub async fn begin_shutdown(&self) {
+        self.shutting_down.cancel();
+        tokio::time::sleep(self.timeouts.grace).await;
     }
 
     /// Stops gracefully: accepts no more requests, finishes those in progress, waits up to the drain timeout for
     /// running steps, and returns the others to the queue. They use up no attempt.
     pub async fn shutdown(mut self) {
-        self.retiring.cancel();
+        self.shutting_down.cancel();
         self.stopping.cancel();
         let tasks = std::mem::take(&mut self.tasks);
         let answered = async {
@@ -230,7 +234,7 @@ impl Server {
                 let _ = task.await;
             }
         };
-        let (acceptor, grace) = (self.acceptor.take(), self.timing.grace);
+        let (acceptor, grace) = (self.acceptor.take(), self.timeouts.grace);
         let decided = async {
             if let Some(acceptor) = acceptor {
                 acceptor.stop(grace).await;
@@ -244,14 +248,14 @@ impl Server {
                 ledger.stop(grace).await;
             }
         };
-        tokio::join!(self.worker.shutdown_within(self.timing.patience), answered, decided);
+        tokio::join!(self.worker.shutdown_within(self.timeouts.drain_timeout), answered, decided);
     }
 }
 
 /// Starts the node of ledgers, if it has settings, and logs settings that contradict each other.
 async fn start_ledger(
     settings: Option<Box<holdoff_ledger::runtime::Settings>>,
-) -> Result<Option<Host<Books>>, Error> {
+) -> Result<Option<Host<DefaultMachine>>, Error> {
     let Some(settings) = settings else { return Ok(None) };
     for finding in settings.gossip.lint() {
         tracing::warn!("[ledger.gossip]: {finding}");
@@ -260,6 +264,74 @@ async fn start_ledger(
 }
 
 /// Returns the author to record for a deployment by this daemon.
-fn who(occasion: &str) -> String {
-    format!("{occasion} of the daemon at {}", holdoff_work::this_process())
+fn deployed_by(occasion: &str) -> String {
+    format!("{occasion} of the daemon at {}", holdoff_work::process_name())
+}
+
+/// Requires tokens on an address beyond loopback, and TLS unless the settings say that a proxy terminates it.
+fn check_address(address: SocketAddr, settings: &Settings) -> Result<(), Error> {
+    if address.ip().is_loopback() {
+        return Ok(());
+    }
+    if !settings.require_tokens {
+        return Err(Error::NotLoopback(address));
+    }
+    if settings.tls.is_none() && !settings.insecure {
+        return Err(Error::Plain(address));
+    }
+    Ok(())
+}
+
+/// Requires that a token of scope `admin` exists if tokens are required.
+async fn check_admin(
+    address: SocketAddr,
+    store: &StoreUrl,
+    settings: &Settings,
+    token_store: &TokenStore,
+) -> Result<(), Error> {
+    if !settings.require_tokens || token_store.has_admin().await? {
+        return Ok(());
+    }
+    if address.ip().is_loopback() {
+        tracing::warn!(
+            "started without an API token of scope admin; create one with `holdoff token create --name ME --scope admin`"
+        );
+        return Ok(());
+    }
+    Err(Error::NoAdmin { address, store: store.clone() })
+}
+
+/// The interval between cleanups.
+const CLEANUP_INTERVAL: Duration = Duration::from_secs(60);
+/// How long a lock must be idle, without a holder or a request, before it is pruned.
+const IDLE_FOR: Duration = Duration::from_secs(24 * 60 * 60);
+/// The maximum number of rows in one transaction, so that other transactions do not wait long.
+const CLEANUP_BATCH: u32 = 500;
+
+/// Prunes idle locks until the daemon stops. Later tokens are above those of pruned locks.
+async fn prune_locks(locking: Locking, stopping: CancellationToken) {
+    while stopping.run_until_cancelled(tokio::time::sleep(CLEANUP_INTERVAL)).await.is_some() {
+        // Before the locks are available, there are none to prune.
+        let Ok(locks) = locking.locks().await else { continue };
+        let all = async {
+            while locks.prune(IDLE_FOR, CLEANUP_BATCH).await? >= u64::from(CLEANUP_BATCH) {}
+            Ok::<_, holdoff_lock::Error>(())
+        };
+        if let Some(Err(error)) = stopping.run_until_cancelled(all).await {
+            tracing::warn!(%error, "failed to prune idle locks");
+        }
+    }
+}
+
+/// Deletes entries of the audit log that are older than `older`, until the daemon stops.
+async fn prune_audit_log(token_store: TokenStore, older: Duration, stopping: CancellationToken) {
+    while stopping.run_until_cancelled(tokio::time::sleep(CLEANUP_INTERVAL)).await.is_some() {
+        let all = async {
+            while token_store.prune(older, CLEANUP_BATCH).await? >= u64::from(CLEANUP_BATCH) {}
+            Ok::<_, crate::Error>(())
+        };
+        if let Some(Err(error)) = stopping.run_until_cancelled(all).await {
+            tracing::warn!(%error, "failed to prune the audit log");
+        }
+    }
 }

@@ -15,7 +15,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use bed::{Daemon, Target, options};
-use holdoff_server::{NewToken, Place, Scope, Server};
+use holdoff_server::{NewToken, Server, StoreUrl, TokenScope};
 use holdoff_testbed::Postgres;
 use serde_json::{Value, json};
 use tracing_subscriber::fmt::MakeWriter;
@@ -77,7 +77,7 @@ impl Findings {
 }
 
 /// Uses every secret on this store. Returns the token that was used, and all outputs.
-async fn use_every_secret(place: Place, folder: &Path) -> (String, Findings) {
+async fn use_every_secret(place: StoreUrl, folder: &Path) -> (String, Findings) {
     let mut findings = Findings::default();
     let (step_file, hook_file) = (folder.join("step"), folder.join("hook"));
     std::fs::write(&step_file, STEP_SECRET).unwrap();
@@ -98,7 +98,8 @@ async fn use_every_secret(place: Place, folder: &Path) -> (String, Findings) {
     options.server.require_tokens = true;
     findings.note("debug of the options", format!("{options:?}"));
     let daemon = Daemon::start_with(options).await;
-    let issued = daemon.server.keep().issue(&NewToken::new("public-name", Scope::Admin)).await.unwrap();
+    let issued =
+        daemon.server.token_store().issue(&NewToken::new("public-name", TokenScope::Admin)).await.unwrap();
     let token = issued.token.clone();
     findings.note("debug of a token", format!("{issued:?} {:?}", daemon.server));
 
@@ -153,21 +154,21 @@ async fn use_every_secret(place: Place, folder: &Path) -> (String, Findings) {
     for path in ["/", "/metrics", "/readyz", "/v1/audit", "/v1/locks", "/nowhere"] {
         findings.note(format!("GET {path}"), send(get.clone(), path, None, &token).await);
     }
-    findings.note("records", format!("{:?}", daemon.server.keep().tokens().await.unwrap()));
+    findings.note("records", format!("{:?}", daemon.server.token_store().tokens().await.unwrap()));
     daemon.server.shutdown().await;
     (token, findings)
 }
 
 /// One test covers both stores, because a process has one log.
 #[tokio::test]
-async fn no_secret_is_where_it_should_not_be() {
+async fn no_output_contains_a_secret() {
     let log = Log::default();
     let logs = tracing_subscriber::fmt().with_writer(log.clone()).with_max_level(tracing::Level::TRACE);
     logs.with_ansi(false).try_init().unwrap();
 
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
-    let (token, mut findings) = use_every_secret(Place::directory(&data), folder.path()).await;
+    let (token, mut findings) = use_every_secret(StoreUrl::in_directory(&data), folder.path()).await;
     for file in std::fs::read_dir(&data).unwrap() {
         let path = file.unwrap().path();
         findings.note(format!("store {}", path.display()), std::fs::read(&path).unwrap());
@@ -181,7 +182,7 @@ async fn no_secret_is_where_it_should_not_be() {
     let url = postgres.create_database("secrets");
     let name = url.rsplit('/').next().unwrap();
     let with_password = url.replace("postgres@", &format!("postgres:{PASSWORD}@"));
-    let (token, mut findings) = use_every_secret(Place::store(&with_password), folder.path()).await;
+    let (token, mut findings) = use_every_secret(StoreUrl::new(&with_password), folder.path()).await;
     let dump =
         Command::new(postgres.bin("pg_dump")).args(["--dbname", &postgres.url(name)]).output().unwrap();
     assert!(dump.status.success(), "{}", String::from_utf8_lossy(&dump.stderr));
@@ -195,9 +196,9 @@ async fn no_secret_is_where_it_should_not_be() {
         format!("postgres://me:with@{PASSWORD}@127.0.0.1:no-port/x"),
     ];
     for wrong in wrong {
-        let refused = Server::start(options(Place::store(wrong.clone()))).await.unwrap_err();
+        let refused = Server::start(options(StoreUrl::new(wrong.clone()))).await.unwrap_err();
         findings.note("an error", format!("{refused} {refused:?}"));
-        let refused = holdoff_server::Keep::open(&wrong).await.unwrap_err();
+        let refused = holdoff_server::TokenStore::open(&wrong).await.unwrap_err();
         findings.note("an error", format!("{refused} {refused:?}"));
     }
     let secret = token.rsplit('_').next().unwrap();

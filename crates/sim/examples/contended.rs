@@ -8,7 +8,7 @@
 
 use holdoff_policy::{Growth, Jitter, Policy};
 use holdoff_sim::scenario::{Scenario, row};
-use holdoff_sim::{Plan, Row, Strategy, run};
+use holdoff_sim::{Plan, ResultRow, Strategy, run};
 use std::time::Duration;
 
 const CLIENTS: [u32; 3] = [10, 50, 100];
@@ -82,7 +82,7 @@ fn compare(candidates: Vec<Strategy>, clients: &[u32], runs: u32) -> Vec<Candida
     let scenario = Scenario::Row(row::Params::default());
     let plan = Plan { scenario, strategies, clients: clients.to_vec(), runs, seed: 7, threads: 2 };
     let rows = run(&plan, &|_, _| {});
-    let by_clients: Vec<&[Row]> = rows.chunks(columns).collect();
+    let by_clients: Vec<&[ResultRow]> = rows.chunks(columns).collect();
     let ratio = |column: usize| {
         by_clients.iter().map(move |rows| {
             let (full, own) = (&rows[0], &rows[column]);

@@ -2,13 +2,13 @@
 //! `cargo run --release -p holdoff-sim --example million`.
 #![allow(clippy::disallowed_methods, clippy::cast_precision_loss, reason = "a measurement reads the clock")]
 
-use holdoff_policy::{Crowd, MAX_DELAY};
+use holdoff_policy::{Contention, MAX_DELAY};
 use holdoff_sim::Strategy;
 use holdoff_sim::scenario::row;
 use std::time::{Duration, Instant};
 
-fn main() -> Result<(), holdoff_policy::Invalid> {
-    let strategy = Strategy::crowd(Crowd { slot: Duration::from_millis(15), limit: MAX_DELAY })?;
+fn main() -> Result<(), holdoff_policy::InvalidPolicy> {
+    let strategy = Strategy::contention(Contention { slot: Duration::from_millis(15), limit: MAX_DELAY })?;
     println!(
         "{:>9} {:>8} {:>10} {:>12} {:>9} {:>12}",
         "clients", "seconds", "events", "events/s", "writes/N", "bytes/client"

@@ -4,37 +4,37 @@
 //! Prints time and writes of the experiment `row` as shares of full jitter's, with standard errors.
 
 use holdoff_sim::scenario::{Scenario, row};
-use holdoff_sim::{Plan, Row, Strategy, Summary, run};
+use holdoff_sim::{Plan, ResultRow, Strategy, Summary, run};
 
 const CLIENTS: [u32; 3] = [10, 50, 100];
 const RUNS: u32 = 2000;
 
 fn main() {
     let full = rows("full", row::Params::default());
-    let told = |crowd_error| row::Params { crowd_error, ..row::Params::default() };
+    let with_error = |contenders_error| row::Params { contenders_error, ..row::Params::default() };
     let cases = [
-        ("a tenth", told(0.1)),
-        ("half", told(0.5)),
-        ("true", told(1.0)),
-        ("double", told(2.0)),
-        ("ten times", told(10.0)),
-        ("stale", row::Params { crowd_stale: true, ..row::Params::default() }),
-        ("unknown", row::Params { crowd_known: false, ..row::Params::default() }),
+        ("a tenth", with_error(0.1)),
+        ("half", with_error(0.5)),
+        ("true", with_error(1.0)),
+        ("double", with_error(2.0)),
+        ("ten times", with_error(10.0)),
+        ("stale", row::Params { contenders_stale: true, ..row::Params::default() }),
+        ("unknown", row::Params { contenders_known: false, ..row::Params::default() }),
     ];
     for (name, params) in cases {
-        println!("| {name} | {} |", shares(&rows("crowd", params), &full));
+        println!("| {name} | {} |", shares(&rows("contention", params), &full));
     }
     println!("| preset `contended` | {} |", shares(&rows("contended", row::Params::default()), &full));
 }
 
-fn shares(rows: &[Row], full: &[Row]) -> String {
-    let pair = |(own, full): (&Row, &Row)| {
+fn shares(rows: &[ResultRow], full: &[ResultRow]) -> String {
+    let pair = |(own, full): (&ResultRow, &ResultRow)| {
         format!("{} | {}", share(own.time_ms, full.time_ms), share(own.calls, full.calls))
     };
     rows.iter().zip(full).map(pair).collect::<Vec<_>>().join(" | ")
 }
 
-fn rows(strategy: &str, params: row::Params) -> Vec<Row> {
+fn rows(strategy: &str, params: row::Params) -> Vec<ResultRow> {
     let strategies = Strategy::named(strategy).into_iter().collect();
     let scenario = Scenario::Row(params);
     run(

@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use holdoff_policy::Crowd;
-use holdoff_sim::chart::{Axis, Chart, Mark, Point, Shape, Unit};
+use holdoff_policy::Contention;
+use holdoff_sim::chart::{Axis, Chart, ChartMark, Point, Shape, Unit};
 use holdoff_sim::scenario::{Scenario, row};
 use holdoff_sim::{Plan, Strategy, Summary, run};
 
@@ -40,14 +40,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn curve(clients: u32) -> Vec<Figures> {
-    let crowd = |slot_ms| Strategy::crowd(Crowd::new(Duration::from_millis(u64::from(slot_ms)))).ok();
+    let contention =
+        |slot_ms| Strategy::contention(Contention::new(Duration::from_millis(u64::from(slot_ms)))).ok();
     let strategies =
-        Strategy::named("full").into_iter().chain(SLOTS_MS.into_iter().filter_map(crowd)).collect();
+        Strategy::named("full").into_iter().chain(SLOTS_MS.into_iter().filter_map(contention)).collect();
     let scenario = Scenario::Row(row::Params::default());
     let plan = Plan { scenario, strategies, clients: vec![clients], runs: RUNS, seed: 1, threads: 2 };
     let mut rows = run(&plan, &|_, _| {}).into_iter();
     let Some(full) = rows.next() else { return Vec::new() };
-    let figures = |(slot_ms, row): (u32, holdoff_sim::Row)| Figures {
+    let figures = |(slot_ms, row): (u32, holdoff_sim::ResultRow)| Figures {
         slot_ms,
         time: share(slot_ms, row.time_ms, full.time_ms),
         writes: share(slot_ms, row.calls, full.calls),
@@ -66,12 +67,12 @@ fn chart(curves: &[(u32, Vec<Figures>)]) -> Chart {
         let times = curve.iter().map(|figures| figures.time).collect();
         let writes = curve.iter().map(|figures| figures.writes).collect();
         [
-            Mark { name: format!("time, {clients} clients"), shape: Shape::Line(times) },
-            Mark { name: format!("writes, {clients} clients"), shape: Shape::Line(writes) },
+            ChartMark { name: format!("time, {clients} clients"), shape: Shape::Line(times) },
+            ChartMark { name: format!("writes, {clients} clients"), shape: Shape::Line(writes) },
         ]
     };
     Chart {
-        title: "Crowd-aware backoff: which slot".to_owned(),
+        title: "Contention-aware backoff: which slot".to_owned(),
         x: Axis::linear("slot", Unit::Micros),
         y: Axis::linear("per cent of full jitter's", Unit::Count),
         marks: curves.iter().flat_map(marks).collect(),

@@ -19,12 +19,12 @@ pub struct Chart {
     /// The vertical axis.
     pub y: Axis,
     /// The marks, each in its own colour.
-    pub marks: Vec<Mark>,
+    pub marks: Vec<ChartMark>,
 }
 
 /// A named shape in the chart.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Mark {
+pub struct ChartMark {
     /// The name in the legend.
     pub name: String,
     /// The shape.
@@ -38,7 +38,7 @@ pub enum Shape {
     Line(Vec<Point>),
     /// A step function: each value holds until the next.
     Steps(Vec<Point>),
-    /// Vertical bars from a low to a high end.
+    /// Vertical acceptance from a low to a high end.
     Ranges(Vec<Range>),
 }
 

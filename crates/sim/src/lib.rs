@@ -5,7 +5,7 @@
 //!
 //! - [`scenario`]: the models. Each is a function of its parameters, a strategy and a seed.
 //! - [`Strategy`]: decides about the next attempt; real policies, and the classics of the literature.
-//! - [`run`]: many runs of many strategies, side by side, as [`Row`]s of a table.
+//! - [`run`]: many runs of many strategies, side by side, as [`ResultRow`]s of a table.
 //! - [`kernel`]: the event queue, random numbers, and a simulated network of machines that fail. Simulation tests of
 //!   other crates build on it.
 //!
@@ -26,21 +26,15 @@
 //! the effect of a policy in a model, and the documentation of each scenario describes its model.
 
 pub mod chart;
-mod histogram;
 pub mod kernel;
 mod micros;
-mod pooled;
 pub mod report;
 mod runner;
 pub mod scenario;
-mod series;
+mod stats;
 mod strategy;
-mod summary;
 
-pub use histogram::{Bucket, Histogram};
 pub use micros::Micros;
-pub use pooled::Pooled;
-pub use runner::{Plan, Row, run};
-pub use series::Series;
-pub use strategy::{Classic, ClassicKind, LAB_STRATEGIES, Manner, Next, Rule, Strategy};
-pub use summary::Summary;
+pub use runner::{Plan, ResultRow, run};
+pub use stats::{Histogram, HistogramBucket, Pooled, Series, Summary};
+pub use strategy::{Classic, ClassicKind, LAB_STRATEGIES, ProposerRule, Rule, Strategy, StrategyDecision};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use holdoff_policy::{format_duration, parse_duration};
+use holdoff_policy::{as_micros_u64, format_duration, parse_duration};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ impl Micros {
 
 impl From<Duration> for Micros {
     fn from(duration: Duration) -> Self {
-        Self(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
+        Self(as_micros_u64(duration))
     }
 }
 

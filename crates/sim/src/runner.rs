@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::kernel::mix;
 use crate::scenario::duel::Ranks;
-use crate::scenario::election::Thought;
-use crate::scenario::{Measured, Scenario};
+use crate::scenario::election::LeaderView;
+use crate::scenario::{RunResult, Scenario};
 use crate::{Histogram, Pooled, Series, Strategy, Summary};
 
 /// A plan: every strategy with every number of clients, `runs` times each.
@@ -41,7 +41,7 @@ impl Plan {
 /// The results of one strategy with one number of clients.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[non_exhaustive]
-pub struct Row {
+pub struct ResultRow {
     /// The name of the scenario.
     pub scenario: &'static str,
     /// The name of the strategy.
@@ -74,7 +74,7 @@ pub struct Row {
     pub pooled: BTreeMap<&'static str, Pooled>,
     /// The nodes' views of the leader in the first run; empty if the scenario does not record them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub thoughts: Vec<Thought>,
+    pub leader_views: Vec<LeaderView>,
 }
 
 /// Runs a plan. `progress` receives the number of finished runs and the total, from any thread.
@@ -88,7 +88,7 @@ pub struct Row {
 ///
 /// let plan = Plan {
 ///     scenario: Scenario::named("row").unwrap(),
-///     strategies: vec![Strategy::named("full").unwrap(), Strategy::named("crowd").unwrap()],
+///     strategies: vec![Strategy::named("full").unwrap(), Strategy::named("contention").unwrap()],
 ///     clients: vec![100],
 ///     runs: 20,
 ///     seed: 1,
@@ -97,9 +97,11 @@ pub struct Row {
 /// let rows = run(&plan, &|_done, _total| {});
 /// assert!(rows[1].calls.mean < rows[0].calls.mean);
 /// ```
-pub fn run(plan: &Plan, progress: &(dyn Fn(usize, usize) + Sync)) -> Vec<Row> {
-    let tallies: Vec<Tally<'_>> = (plan.clients.iter())
-        .flat_map(|clients| plan.strategies.iter().map(|strategy| Tally::new(plan, *clients, strategy)))
+pub fn run(plan: &Plan, progress: &(dyn Fn(usize, usize) + Sync)) -> Vec<ResultRow> {
+    let tallies: Vec<RunCollector<'_>> = (plan.clients.iter())
+        .flat_map(|clients| {
+            plan.strategies.iter().map(|strategy| RunCollector::new(plan, *clients, strategy))
+        })
         .collect();
     let runs = plan.runs as usize;
     let total = tallies.len() * runs;
@@ -119,11 +121,11 @@ pub fn run(plan: &Plan, progress: &(dyn Fn(usize, usize) + Sync)) -> Vec<Row> {
         }
         work();
     });
-    tallies.into_iter().map(Tally::into_row).collect()
+    tallies.into_iter().map(RunCollector::into_row).collect()
 }
 
 /// A row under construction.
-struct Tally<'a> {
+struct RunCollector<'a> {
     scenario: Scenario,
     strategy: &'a Strategy,
     seed: u64,
@@ -140,7 +142,7 @@ struct Collected {
     ranks: Ranks,
     done_over_time: Series,
     pooled: BTreeMap<&'static str, Vec<u64>>,
-    thoughts: Vec<Thought>,
+    leader_views: Vec<LeaderView>,
 }
 
 impl Collected {
@@ -153,16 +155,16 @@ impl Collected {
             ranks: Ranks::default(),
             done_over_time: Series::default(),
             pooled: BTreeMap::new(),
-            thoughts: Vec::new(),
+            leader_views: Vec::new(),
         }
     }
 
-    fn add(&mut self, number: usize, measured: &Measured) {
+    fn add(&mut self, number: usize, measured: &RunResult) {
         for (name, times_us) in &measured.pooled {
             self.pooled.entry(name).or_default().extend(times_us);
         }
         if number == 0 {
-            self.thoughts.clone_from(&measured.thoughts);
+            self.leader_views.clone_from(&measured.leader_views);
         }
         self.calls_over_time.add(&measured.calls_over_time);
         self.delays.add(&measured.delays);
@@ -189,7 +191,7 @@ const TIME: &str = "time_ms";
 const CALLS: &str = "calls";
 const FAILED: &str = "failed";
 
-impl<'a> Tally<'a> {
+impl<'a> RunCollector<'a> {
     fn new(plan: &Plan, clients: u32, strategy: &'a Strategy) -> Self {
         Self {
             scenario: plan.scenario.clone().with_clients(clients),
@@ -201,15 +203,15 @@ impl<'a> Tally<'a> {
 
     fn run(&self, number: usize) {
         let measured = self.scenario.run(self.strategy, mix(self.seed, number as u64));
-        self.collected.lock().unwrap_or_else(PoisonError::into_inner).add(number, &measured);
+        self.collected.lock().add(number, &measured);
     }
 
-    fn into_row(self) -> Row {
-        let Collected { runs, columns, calls_over_time, delays, ranks, done_over_time, pooled, thoughts } =
-            self.collected.into_inner().unwrap_or_else(PoisonError::into_inner);
+    fn into_row(self) -> ResultRow {
+        let Collected { runs, columns, calls_over_time, delays, ranks, done_over_time, pooled, leader_views } =
+            self.collected.into_inner();
         let mut figures: BTreeMap<&'static str, Summary> =
             columns.iter().map(|(name, samples)| (*name, Summary::of(samples))).collect();
-        Row {
+        ResultRow {
             scenario: self.scenario.name(),
             policy: self.strategy.name().to_owned(),
             clients: self.scenario.clients(),
@@ -223,7 +225,7 @@ impl<'a> Tally<'a> {
             ranks,
             done_over_time,
             pooled: pooled.into_iter().map(|(name, times_us)| (name, Pooled::of(times_us))).collect(),
-            thoughts,
+            leader_views,
         }
     }
 }

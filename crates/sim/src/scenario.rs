@@ -7,7 +7,6 @@ mod check;
 pub mod duel;
 pub mod election;
 pub mod limit;
-mod measured;
 pub mod outage;
 pub mod row;
 pub mod storm;
@@ -17,10 +16,9 @@ use std::time::Duration;
 use holdoff_policy::{Attempt, SoFar};
 use serde::{Deserialize, Serialize};
 
-pub use check::{MAX_CLIENTS, Senseless};
-pub use measured::Measured;
+use crate::{Histogram, Series, Strategy};
 
-use crate::Strategy;
+pub use check::{InvalidParams, MAX_CLIENTS};
 
 /// A scenario with its parameters.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -45,11 +43,11 @@ impl Scenario {
     /// The names and descriptions of the scenarios.
     pub const ALL: [(&'static str, &'static str); 6] = [
         ("row", "N clients each update one versioned row once"),
-        ("storm", "N contenders want one lock at the same time"),
+        ("storm", "N contenders acquire one lock at the same time"),
         ("limit", "a fleet meets a rate limit that answers 429 and Retry-After"),
         ("outage", "a dependency fails for a while, under layers that retry"),
-        ("duel", "N proposers want one operation each through Paxos, without a leader"),
-        ("election", "N nodes look for one leader, with loss, crashes, partitions and churn"),
+        ("duel", "N proposers have one operation each decided by Paxos, without a leader"),
+        ("election", "N nodes elect one leader, with loss, crashes, partitions and churn"),
     ];
 
     /// Returns the scenario of this name with its default parameters.
@@ -85,14 +83,16 @@ impl Scenario {
     /// Returns the strategies that the scenario compares by default.
     pub const fn usual_strategies(&self) -> &'static [&'static str] {
         match self {
-            Self::Row(_) => &["none", "exponential", "full", "equal", "decorrelated", "contended", "crowd"],
+            Self::Row(_) => {
+                &["none", "exponential", "full", "equal", "decorrelated", "contended", "contention"]
+            }
             Self::Storm(_) => &["fixed", "lock"],
-            Self::Limit(_) => &["full", "told", "told-spread"],
+            Self::Limit(_) => &["full", "retry-after", "retry-after-spread"],
             Self::Outage(_) => &["standard"],
             Self::Duel(_) => {
                 &["linear-stale", "linear", "proposal-stale", "proposal", "contended", "council"]
             }
-            Self::Election(_) => &election::Way::NAMES,
+            Self::Election(_) => &election::Algorithm::NAMES,
         }
     }
 
@@ -100,7 +100,7 @@ impl Scenario {
     /// and presets.
     pub fn strategy(&self, name: &str) -> Option<Strategy> {
         match self {
-            Self::Election(_) => election::Way::named(name).map(Strategy::way),
+            Self::Election(_) => election::Algorithm::named(name).map(Strategy::election),
             _ => Strategy::named(name),
         }
     }
@@ -133,24 +133,83 @@ impl Scenario {
     }
 
     /// Runs the scenario once.
-    pub fn run(&self, strategy: &Strategy, seed: u64) -> Measured {
+    pub fn run(&self, strategy: &Strategy, seed: u64) -> RunResult {
         match self {
-            Self::Row(params) => row::run(params, strategy, seed).measured(),
-            Self::Storm(params) => storm::run(params, strategy, seed).measured(),
-            Self::Limit(params) => limit::run(params, strategy, seed).measured(),
-            Self::Outage(params) => outage::run(params, strategy, seed).measured(),
-            Self::Duel(params) => duel::run(params, strategy, seed).measured(),
-            Self::Election(params) => election::run(params, strategy, seed).measured(),
+            Self::Row(params) => row::run(params, strategy, seed).run_result(),
+            Self::Storm(params) => storm::run(params, strategy, seed).run_result(),
+            Self::Limit(params) => limit::run(params, strategy, seed).run_result(),
+            Self::Outage(params) => outage::run(params, strategy, seed).run_result(),
+            Self::Duel(params) => duel::run(params, strategy, seed).run_result(),
+            Self::Election(params) => election::run(params, strategy, seed).run_result(),
         }
     }
 }
 
 /// Returns the history of an operation, from virtual times.
-fn so_far(tries: u32, elapsed_us: u64, last_delay_us: u64) -> SoFar {
+fn so_far(attempts: u32, elapsed_us: u64, last_delay_us: u64) -> SoFar {
     SoFar {
-        attempt: Attempt::new(tries),
+        attempt: Attempt::new(attempts),
         elapsed: Duration::from_micros(elapsed_us),
         last_delay: Duration::from_micros(last_delay_us),
         ..SoFar::default()
+    }
+}
+
+/// The result of a run of any scenario: a time, calls, unserved clients, and the scenario's own figures.
+#[derive(Clone, PartialEq, Debug, Default)]
+#[non_exhaustive]
+pub struct RunResult {
+    /// The time of the run.
+    pub time_us: u64,
+    /// The number of calls.
+    pub calls: u64,
+    /// The number of clients that gave up, timed out or were never served; of an outage, one if it did not end.
+    pub failed: u64,
+    /// The scenario's own figures, by name; every run of a scenario has the same names.
+    pub figures: Vec<(&'static str, f64)>,
+    /// Calls over time.
+    pub calls_over_time: Series,
+    /// The delays between attempts.
+    pub delays: Histogram,
+    /// The finishing order of clients, if the scenario records it.
+    pub ranks: duel::Ranks,
+    /// Completed clients over time, if the scenario records them.
+    pub done_over_time: Series,
+    /// Times of which a run has many, by name, in microseconds.
+    pub pooled: Vec<(&'static str, Vec<u64>)>,
+    /// The changes of the nodes' views of the leader, if the scenario records them.
+    pub leader_views: Vec<election::LeaderView>,
+}
+
+impl RunResult {
+    fn new(time_us: u64, calls: u64, failed: u64) -> Self {
+        Self { time_us, calls, failed, ..Self::default() }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "counts of a simulation stay far below 2^52")]
+    fn figure(self, name: &'static str, count: u64) -> Self {
+        self.number(name, count as f64)
+    }
+
+    fn number(mut self, name: &'static str, value: f64) -> Self {
+        self.figures.push((name, value));
+        self
+    }
+
+    fn done(self, ranks: duel::Ranks, done_over_time: Series) -> Self {
+        Self { ranks, done_over_time, ..self }
+    }
+
+    fn pooled(mut self, name: &'static str, times_us: Vec<u64>) -> Self {
+        self.pooled.push((name, times_us));
+        self
+    }
+
+    fn leader_views(self, leader_views: Vec<election::LeaderView>) -> Self {
+        Self { leader_views, ..self }
+    }
+
+    fn plots(self, calls_over_time: Series, delays: Histogram) -> Self {
+        Self { calls_over_time, delays, ..self }
     }
 }

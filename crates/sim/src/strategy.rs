@@ -5,14 +5,16 @@
 //! *sample* at the cap, so that many clients end up with a delay of exactly the cap and the thundering herd is back.
 //! They have no last attempt and ignore `Retry-After`.
 //!
-//! A proposer in a [`duel`](crate::scenario::duel) needs more than a delay: a [`Manner`] of losing. In an
-//! [`election`](crate::scenario::election) no client retries: the strategies are algorithms to find a leader ([`Way`]).
+//! A proposer in a [`duel`](crate::scenario::duel) needs more than a delay: a [`ProposerRule`] of losing. In an
+//! [`election`](crate::scenario::election) no client retries: the strategies are algorithms to find a leader ([`Algorithm`]).
 
-use holdoff_policy::{Crowd, Decision, Failure, Growth, Invalid, Jitter, Policy, Refusal, RetryAfter, SoFar};
+use holdoff_policy::{
+    Contention, Decision, Failure, GiveUpReason, Growth, InvalidPolicy, Jitter, Policy, RetryAfter, SoFar,
+};
 use std::time::Duration;
 
 use crate::Micros;
-use crate::scenario::election::Way;
+use crate::scenario::election::Algorithm;
 
 /// A named rule that decides about the next attempt.
 #[derive(Clone, PartialEq, Debug)]
@@ -31,15 +33,15 @@ pub enum Rule {
     Classic(Classic),
     /// A policy whose proposer never rebuilds its proposal, in the lab only. Outside of a duel it is the policy.
     Stale(Box<Policy>),
-    /// The council's rule: see [`Manner::Council`].
+    /// The council's rule: see [`ProposerRule::Council`].
     Council,
     /// A leader election algorithm. As a retry rule it gives up.
-    Way(Way),
+    Election(Algorithm),
 }
 
 /// The reaction of a proposer when a rival goes first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Manner {
+pub enum ProposerRule {
     /// Waits as its policy says, then proposes the same again for the same slot, decided or not.
     Stale,
     /// After a refusal, waits as its policy says. If a rival gets the slot, it rebuilds its proposal on the decided
@@ -78,28 +80,28 @@ pub enum ClassicKind {
 
 /// The decision after a failed attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Next {
+pub enum StrategyDecision {
     /// Wait for this many microseconds, then make another attempt.
     Wait(u64),
     /// Stop, for this reason.
-    GiveUp(Refusal),
+    GiveUp(GiveUpReason),
 }
 
 /// The lab's own strategies and their descriptions; the presets are available as well.
 pub const LAB_STRATEGIES: [(&str, &str); 13] = [
-    ("none", "again at once"),
+    ("none", "retries at once"),
     ("exponential", "doubling from 5 ms to 2 s, no jitter"),
     ("full", "doubling with full jitter"),
     ("equal", "doubling with equal jitter"),
     ("decorrelated", "up to three times the previous delay, clamped"),
-    ("crowd", "full jitter; spread by the number of contenders where it is known"),
+    ("contention", "full jitter, or spread by the number of contenders if it is known"),
     ("fixed", "every 100 ms"),
-    ("told", "waits as long as Retry-After says, to the moment"),
-    ("told-spread", "waits as long as Retry-After says, and up to five seconds more"),
+    ("retry-after", "waits exactly as long as Retry-After says"),
+    ("retry-after-spread", "waits as long as Retry-After says, and up to five seconds longer"),
     ("linear", "10 ms more each time, no jitter, three retries"),
-    ("linear-stale", "the same; a proposer never builds anew"),
-    ("proposal-stale", "the preset proposal; a proposer never builds anew"),
-    ("council", "two measured round trips and up to one more; a lost slot is no failed try"),
+    ("linear-stale", "linear, with a proposer that never rebuilds its proposal"),
+    ("proposal-stale", "the preset proposal, with a proposer that never rebuilds its proposal"),
+    ("council", "two measured round trips and up to one more; a lost slot is not a failed attempt"),
 ];
 
 /// The round trip that the council assumes if none was measured.
@@ -117,8 +119,8 @@ impl Strategy {
     }
 
     /// Creates a strategy from a leader election algorithm, under its own name.
-    pub fn way(way: Way) -> Self {
-        Self { name: way.name().to_owned(), rule: Rule::Way(way) }
+    pub fn election(algorithm: Algorithm) -> Self {
+        Self { name: algorithm.name().to_owned(), rule: Rule::Election(algorithm) }
     }
 
     /// Creates a classic under its own name, with base 5 ms and cap 2 s.
@@ -133,10 +135,10 @@ impl Strategy {
             return Some(Self::classic(kind));
         }
         let lab = match name {
-            "crowd" => crowd(Crowd::new(Duration::from_millis(15))),
+            "contention" => contention(Contention::new(Duration::from_millis(15))),
             "fixed" => fixed(),
-            "told" => told(Duration::ZERO),
-            "told-spread" => told(Duration::from_secs(5)),
+            "retry-after" => retry_after(Duration::ZERO),
+            "retry-after-spread" => retry_after(Duration::from_secs(5)),
             "linear" => linear(),
             "linear-stale" => return linear().ok().map(|policy| Self::stale(name, policy)),
             "proposal-stale" => return Policy::preset("proposal").map(|policy| Self::stale(name, policy)),
@@ -147,8 +149,8 @@ impl Strategy {
     }
 
     /// Creates the contention-aware strategy with this slot and limit.
-    pub fn crowd(crowd_rule: Crowd) -> Result<Self, Invalid> {
-        crowd(crowd_rule).map(|policy| Self::policy("crowd", policy))
+    pub fn contention(rule: Contention) -> Result<Self, InvalidPolicy> {
+        contention(rule).map(|policy| Self::policy("contention", policy))
     }
 
     /// Returns the name shown in tables.
@@ -163,17 +165,17 @@ impl Strategy {
 
     /// Decides after a failed attempt.
     #[inline]
-    pub fn next(&self, so_far: &SoFar, failure: &Failure, roll: u32) -> Next {
+    pub fn next(&self, so_far: &SoFar, failure: &Failure, roll: u32) -> StrategyDecision {
         match &self.rule {
             Rule::Policy(policy) | Rule::Stale(policy) => match policy.decide(so_far, failure, roll) {
-                Decision::Retry { after } => Next::Wait(Micros::from(after).0),
-                Decision::Refresh => Next::Wait(0),
-                Decision::GiveUp(refusal) => Next::GiveUp(refusal),
-                _ => Next::GiveUp(Refusal::Permanent),
+                Decision::Retry { after } => StrategyDecision::Wait(Micros::from(after).0),
+                Decision::Refresh => StrategyDecision::Wait(0),
+                Decision::GiveUp(refusal) => StrategyDecision::GiveUp(refusal),
+                _ => StrategyDecision::GiveUp(GiveUpReason::Permanent),
             },
             Rule::Classic(classic) => classic.next(so_far, roll),
             Rule::Council => within_deadline(so_far, council_wait_us(None, roll)),
-            Rule::Way(_) => Next::GiveUp(Refusal::Permanent),
+            Rule::Election(_) => StrategyDecision::GiveUp(GiveUpReason::Permanent),
         }
     }
 
@@ -184,7 +186,7 @@ impl Strategy {
         so_far: &SoFar,
         failure: &Failure,
         roll: u32,
-    ) -> Next {
+    ) -> StrategyDecision {
         match self.rule {
             Rule::Council => within_deadline(so_far, council_wait_us(round_trip_us, roll)),
             _ => self.next(so_far, failure, roll),
@@ -192,21 +194,21 @@ impl Strategy {
     }
 
     /// Returns the reaction of a proposer when a rival goes first.
-    pub const fn manner(&self) -> Manner {
+    pub const fn proposer_rule(&self) -> ProposerRule {
         match self.rule {
-            Rule::Policy(_) | Rule::Classic(_) | Rule::Way(_) => Manner::Rebuild,
-            Rule::Stale(_) => Manner::Stale,
-            Rule::Council => Manner::Council,
+            Rule::Policy(_) | Rule::Classic(_) | Rule::Election(_) => ProposerRule::Rebuild,
+            Rule::Stale(_) => ProposerRule::Stale,
+            Rule::Council => ProposerRule::Council,
         }
     }
 
     /// Returns the strategy without a limit of attempts.
-    pub(crate) fn without_last_try(&self) -> Self {
+    pub(crate) fn without_attempt_limit(&self) -> Self {
         let endless = |policy: &Policy| policy.to_builder().attempts(Policy::UNLIMITED).build().ok();
         let rule = match &self.rule {
             Rule::Policy(policy) => endless(policy).map(|policy| Rule::Policy(Box::new(policy))),
             Rule::Stale(policy) => endless(policy).map(|policy| Rule::Stale(Box::new(policy))),
-            Rule::Classic(_) | Rule::Council | Rule::Way(_) => None,
+            Rule::Classic(_) | Rule::Council | Rule::Election(_) => None,
         };
         Self { name: self.name.clone(), rule: rule.unwrap_or_else(|| self.rule.clone()) }
     }
@@ -229,7 +231,7 @@ impl ClassicKind {
 }
 
 impl Classic {
-    fn next(&self, so_far: &SoFar, roll: u32) -> Next {
+    fn next(&self, so_far: &SoFar, roll: u32) -> StrategyDecision {
         let failures = so_far.attempt.get();
         let v = self.base.0.checked_shl(failures.min(40)).unwrap_or(u64::MAX).min(self.cap.0);
         let wait_us = match self.kind {
@@ -247,11 +249,11 @@ impl Classic {
 }
 
 /// Returns the wait, or gives up if it would end after the deadline.
-fn within_deadline(so_far: &SoFar, wait_us: u64) -> Next {
+fn within_deadline(so_far: &SoFar, wait_us: u64) -> StrategyDecision {
     let end = so_far.elapsed.saturating_add(Duration::from_micros(wait_us));
     match so_far.deadline {
-        Some(deadline) if end > deadline => Next::GiveUp(Refusal::Deadline),
-        _ => Next::Wait(wait_us),
+        Some(deadline) if end > deadline => StrategyDecision::GiveUp(GiveUpReason::Deadline),
+        _ => StrategyDecision::Wait(wait_us),
     }
 }
 
@@ -269,16 +271,16 @@ fn pick(low: u64, high: u64, roll: u32) -> u64 {
 }
 
 /// If the count of contenders is unknown, the policy is full jitter like the classic.
-fn crowd(rule: Crowd) -> Result<Policy, Invalid> {
+fn contention(rule: Contention) -> Result<Policy, InvalidPolicy> {
     Policy::builder(Growth::exponential(Duration::from_millis(10), 2.0))
         .cap(Duration::from_secs(2))
         .jitter(Jitter::Full)
-        .crowd(rule)
+        .contention(rule)
         .attempts(Policy::UNLIMITED)
         .build()
 }
 
-fn fixed() -> Result<Policy, Invalid> {
+fn fixed() -> Result<Policy, InvalidPolicy> {
     Policy::builder(Growth::constant(Duration::from_millis(100)))
         .jitter(Jitter::None)
         .attempts(Policy::UNLIMITED)
@@ -286,13 +288,13 @@ fn fixed() -> Result<Policy, Invalid> {
 }
 
 /// The retry schedule of the source document's algorithm: 10, 20 and 30 ms, then it stops.
-fn linear() -> Result<Policy, Invalid> {
+fn linear() -> Result<Policy, InvalidPolicy> {
     let step = Duration::from_millis(10);
     Policy::builder(Growth::linear(step, step)).jitter(Jitter::None).attempts(4).build()
 }
 
 /// The policy's own window stays below the delays that servers request, so that `Retry-After` decides.
-fn told(spread: Duration) -> Result<Policy, Invalid> {
+fn retry_after(spread: Duration) -> Result<Policy, InvalidPolicy> {
     Policy::builder(Growth::exponential(Duration::from_millis(10), 2.0))
         .cap(Duration::from_millis(640))
         .retry_after(RetryAfter { spread, ..RetryAfter::default() })
@@ -304,16 +306,16 @@ fn told(spread: Duration) -> Result<Policy, Invalid> {
 mod tests {
     use super::*;
 
-    fn ends(name: &str, so_far: &SoFar) -> (Next, Next) {
+    fn ends(name: &str, so_far: &SoFar) -> (StrategyDecision, StrategyDecision) {
         let strategy = Strategy::named(name).unwrap();
         let at = |roll| strategy.next(so_far, &Failure::transient(), roll);
         (at(0), at(u32::MAX))
     }
 
     #[test]
-    fn the_classics_are_as_the_textbook_has_them() {
+    fn the_classics_match_the_textbook() {
         let third = SoFar::after(3);
-        let wait = |low, high| (Next::Wait(low), Next::Wait(high));
+        let wait = |low, high| (StrategyDecision::Wait(low), StrategyDecision::Wait(high));
         assert_eq!(ends("none", &third), wait(0, 0));
         assert_eq!(ends("exponential", &SoFar::after(1)), wait(10_000, 10_000));
         assert_eq!(ends("exponential", &third), wait(40_000, 40_000));
@@ -326,26 +328,32 @@ mod tests {
     }
 
     #[test]
-    fn the_first_systems_waits_are_as_it_had_them() {
-        let wait = |low, high| (Next::Wait(low), Next::Wait(high));
+    fn linear_and_stale_strategies_have_their_fixed_waits() {
+        let wait = |low, high| (StrategyDecision::Wait(low), StrategyDecision::Wait(high));
         for name in ["linear", "linear-stale"] {
-            for tries in 1..=3 {
-                let us = u64::from(tries) * 10_000;
-                assert_eq!(ends(name, &SoFar::after(tries)), wait(us, us));
+            for attempts in 1..=3 {
+                let us = u64::from(attempts) * 10_000;
+                assert_eq!(ends(name, &SoFar::after(attempts)), wait(us, us));
             }
-            assert_eq!(ends(name, &SoFar::after(4)).0, Next::GiveUp(Refusal::Exhausted));
+            assert_eq!(ends(name, &SoFar::after(4)).0, StrategyDecision::GiveUp(GiveUpReason::Exhausted));
         }
         assert_eq!(ends("proposal-stale", &SoFar::after(1)), wait(10_000, 15_000));
         assert_eq!(ends("proposal-stale", &SoFar::after(6)), wait(320_000, 480_000));
-        assert_eq!(ends("proposal-stale", &SoFar::after(7)).0, Next::GiveUp(Refusal::Exhausted));
+        assert_eq!(
+            ends("proposal-stale", &SoFar::after(7)).0,
+            StrategyDecision::GiveUp(GiveUpReason::Exhausted)
+        );
     }
 
     #[test]
-    fn the_council_waits_for_what_it_has_measured() {
+    fn the_council_waits_for_its_measured_round_trip() {
         let council = Strategy::named("council").unwrap();
         let at = |roll| council.next_after(Some(7_000), &SoFar::after(9), &Failure::transient(), roll);
-        assert_eq!((at(0), at(u32::MAX)), (Next::Wait(14_000), Next::Wait(21_000)));
-        assert_eq!(ends("council", &SoFar::after(9)), (Next::Wait(100_000), Next::Wait(150_000)));
+        assert_eq!((at(0), at(u32::MAX)), (StrategyDecision::Wait(14_000), StrategyDecision::Wait(21_000)));
+        assert_eq!(
+            ends("council", &SoFar::after(9)),
+            (StrategyDecision::Wait(100_000), StrategyDecision::Wait(150_000))
+        );
     }
 
     #[test]
@@ -357,9 +365,9 @@ mod tests {
     }
 
     #[test]
-    fn without_a_count_the_crowd_waits_like_full_jitter() {
-        for tries in [1, 2, 5, 9, 100] {
-            assert_eq!(ends("crowd", &SoFar::after(tries)), ends("full", &SoFar::after(tries)));
+    fn contention_without_a_count_is_full_jitter() {
+        for attempts in [1, 2, 5, 9, 100] {
+            assert_eq!(ends("contention", &SoFar::after(attempts)), ends("full", &SoFar::after(attempts)));
         }
     }
 }

@@ -1,4 +1,6 @@
-//! The errors of a store, and the test for transient errors.
+//! The errors of a store, of backup and of restore, and the test for transient errors.
+
+use std::path::PathBuf;
 
 use holdoff_policy::{Class, ClassMap};
 
@@ -10,8 +12,8 @@ pub enum Error {
     #[error(transparent)]
     Sql(#[from] sqlx::Error),
     /// The URL is not valid. Nothing was opened.
-    #[error("`{url}` cannot be used as a store: {why}")]
-    Address {
+    #[error("invalid store URL `{url}`: {why}")]
+    InvalidUrl {
         /// The URL, without its password.
         url: String,
         /// The reason.
@@ -19,7 +21,8 @@ pub enum Error {
     },
     /// A newer version has migrated the store, and this version cannot work beside it. Nothing was changed.
     #[error(
-        "the store has schema {found}, which this version (schema {known}) cannot work beside: upgrade this program"
+        "the store has schema {found}, which is newer than schema {known} of this program and not compatible with it: \
+         upgrade this program"
     )]
     NewerSchema {
         /// The schema of the store.
@@ -27,13 +30,24 @@ pub enum Error {
         /// The newest schema that this version knows.
         known: i32,
     },
+    /// A version before the first release wrote the store, and no migration from its schema exists. Nothing was changed.
+    #[error(
+        "the store has schema {found}, and this program reads schema {oldest} and later: there is no migration from an \
+         earlier schema; create a new store"
+    )]
+    OlderSchema {
+        /// The schema of the store.
+        found: i32,
+        /// The oldest schema that this version can read.
+        oldest: i32,
+    },
 }
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 impl Error {
     /// Creates the error for an invalid URL.
-    pub(crate) fn address(url: &str, why: &sqlx::Error) -> Self {
-        Self::Address { url: without_password(url), why: why.to_string() }
+    pub(crate) fn invalid_url(url: &str, why: &sqlx::Error) -> Self {
+        Self::InvalidUrl { url: without_password(url), why: why.to_string() }
     }
 }
 
@@ -74,12 +88,46 @@ pub fn without_password(url: &str) -> String {
     format!("{scheme}://{name}@{host}")
 }
 
+/// The error of a backup or a restore. The previous data is unchanged.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BackupError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] Error),
+    /// The file is damaged.
+    #[error("{path} is damaged ({why}): use another backup", path = path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The result of the check.
+        why: String,
+    },
+    /// The file is a database of another application.
+    #[error("{} is not a holdoff store: it has no holdoff tables", .0.display())]
+    NotOurs(PathBuf),
+    /// The name of the file is not UTF-8, so SQLite does not accept it.
+    #[error("SQLite cannot use the file name {0:?}: rename the file to valid UTF-8")]
+    Name(PathBuf),
+    /// Another holdoff process has the store open.
+    #[error(
+        "another process uses the store: stop every holdoff process that uses it, then repeat the command"
+    )]
+    InUse,
+}
+
+impl From<sqlx::Error> for BackupError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Store(error.into())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn locks_deadlocks_and_restarts_pass_by_themselves() {
+    fn lock_timeouts_deadlocks_and_restarts_are_transient() {
         for code in ["40001", "40P01", "55P03", "57P01", "57P03", "08006", "5", "517", "6", "261"] {
             assert!(is_transient_code(code), "{code}");
         }
@@ -89,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn passwords_are_not_shown() {
+    fn without_password_removes_every_password() {
         assert_eq!(without_password("postgres://me:secret@db/x"), "postgres://me@db/x");
         assert_eq!(without_password("postgres://me:p@ss@db/x?password=again"), "postgres://me@db/x");
         assert_eq!(without_password("postgres://db/x?password=secret"), "postgres://db/x");

@@ -17,9 +17,6 @@
 //!
 //! Tables, and anything that only one component needs.
 
-mod backup;
-#[cfg(feature = "sqlite")]
-mod clock;
 mod error;
 mod migration;
 #[cfg(feature = "postgres")]
@@ -27,6 +24,5 @@ pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
-pub use backup::BackupError;
-pub use error::{Error, is_transient, without_password};
+pub use error::{BackupError, Error, is_transient, without_password};
 pub use migration::{Component, Migration};

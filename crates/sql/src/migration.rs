@@ -30,7 +30,7 @@ pub struct Migration {
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 impl Component {
     /// Returns the outstanding migrations if `found` is the newest applied one. Returns an error if this
-    /// program is older than `needs`.
+    /// program is older than `needs`, or if `found` precedes the first migration.
     pub(crate) fn missing(
         &self,
         found: i32,
@@ -39,6 +39,10 @@ impl Component {
         let known = self.migrations.last().map_or(0, |last| last.version);
         if needs > known {
             return Err(Error::NewerSchema { found, known });
+        }
+        let oldest = self.migrations.first().map_or(0, |first| first.version);
+        if (1..oldest).contains(&found) {
+            return Err(Error::OlderSchema { found, oldest });
         }
         Ok(self.migrations.iter().filter(move |migration| migration.version > found))
     }

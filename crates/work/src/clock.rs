@@ -15,13 +15,6 @@ pub(crate) fn now() -> Duration {
     Instant::now().saturating_duration_since(start)
 }
 
-/// Returns the host's wall clock. The SQLite store uses it, and so does the HTTP runner for responses without a
-/// `Date`.
-#[expect(clippy::disallowed_methods, reason = "the one door")]
-pub(crate) fn wall() -> std::time::SystemTime {
-    std::time::SystemTime::now()
-}
-
 /// Draws a random number.
 pub(crate) fn roll() -> u32 {
     Rng::new().u32(..)

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::worker::Hold;
+use crate::worker::StepLease;
 use crate::{Fault, Payload, StepId};
 use serde::de::DeserializeOwned;
 
@@ -22,7 +22,7 @@ pub struct Context {
     pub(crate) since: std::time::Duration,
     pub(crate) inputs: Option<Arc<BTreeMap<String, Payload>>>,
     pub(crate) trace: Option<Arc<str>>,
-    pub(crate) hold: Arc<Hold>,
+    pub(crate) lease: Arc<StepLease>,
 }
 
 /// The properties of a step that decide which workers may claim it and in which order.
@@ -98,7 +98,7 @@ impl Context {
     pub fn input<T: DeserializeOwned>(&self, parent: &str) -> Result<T, Fault> {
         match self.inputs().get(parent) {
             Some(output) => output.read_or_fail(),
-            None => Err(Fault::permanent(format!("the step has no parent `{parent}`"))),
+            None => Err(Fault::permanent(format!("the step has no parent named `{parent}`"))),
         }
     }
 
@@ -117,11 +117,11 @@ impl Context {
     ///
     /// Cancel-safe.
     pub async fn cancelled(&self) {
-        self.hold.lost.cancelled().await;
+        self.lease.lost.cancelled().await;
     }
 
     /// Returns whether the step must stop.
     pub fn is_cancelled(&self) -> bool {
-        self.hold.lost.is_cancelled()
+        self.lease.lost.is_cancelled()
     }
 }

@@ -13,7 +13,7 @@ use crate::{InvalidTask, StepId};
 pub enum Error {
     /// The store could not be reached, or returned an error. It is unknown whether the last change was made, unless
     /// the source says otherwise; every call may be repeated.
-    #[error("the store failed ({}): {source}", if *.transient { "it may pass by itself" } else { "it will not pass by itself" })]
+    #[error("the store failed ({}): {source}", if *.transient { "transient" } else { "permanent" })]
     Store {
         /// Whether a repeated call may succeed.
         transient: bool,
@@ -45,7 +45,7 @@ pub enum Error {
     Invalid(#[from] InvalidTask),
     /// The queue is full. Nothing was stored; submit again after `retry_after`.
     #[error(
-        "queue `{queue}` is full: {depth} steps wait in it, and {limit} may; try again in {retry_after:?}"
+        "queue `{queue}` is full: {depth} steps wait in it, and the limit is {limit} (work.max_depth); submit again after {retry_after:?}"
     )]
     QueueFull {
         /// The queue.
@@ -64,7 +64,9 @@ pub enum Error {
     #[error("{0}")]
     NotPossible(String),
     /// The lease has expired: another worker holds the step, or the step has ended. The report changed nothing.
-    #[error("step {step} is no longer yours: lease {lease} is over, and the report changed nothing")]
+    #[error(
+        "the lease {lease} of step {step} has expired: the report was rejected and changed nothing; claim the step again"
+    )]
     Fenced {
         /// The step.
         step: StepId,
@@ -72,7 +74,7 @@ pub enum Error {
         lease: u64,
     },
     /// The HTTP client could not be created.
-    #[error("HTTP steps cannot be run: {0}")]
+    #[error("cannot create the HTTP client for steps: {0}")]
     Http(String),
 }
 
@@ -99,7 +101,7 @@ impl From<holdoff_sql::Error> for Error {
     fn from(error: holdoff_sql::Error) -> Self {
         match error {
             holdoff_sql::Error::Sql(error) => Self::store(error),
-            holdoff_sql::Error::Address { url, why } => Self::Address { url, why },
+            holdoff_sql::Error::InvalidUrl { url, why } => Self::Address { url, why },
             holdoff_sql::Error::NewerSchema { found, known } => Self::NewerSchema { found, known },
             other => Self::Store { transient: false, source: Box::new(other) },
         }

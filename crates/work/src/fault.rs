@@ -93,6 +93,14 @@ impl Fault {
         self
     }
 
+    /// Returns the generation of the credential that was rejected.
+    pub(crate) const fn credential(&self) -> Option<u64> {
+        match self.kind {
+            FaultKind::Failed { credential, .. } => credential,
+            FaultKind::Snoozed { .. } | FaultKind::Busy { .. } => None,
+        }
+    }
+
     /// Returns the message.
     pub fn message(&self) -> &str {
         &self.message

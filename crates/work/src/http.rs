@@ -3,10 +3,10 @@
 //! [`HttpStep`] is the request as it is stored, and [`HttpRunner`] sends it. A request passes these stages, in order:
 //!
 //! ```text
-//! check        is it a request at all, and may its address be called?       else it fails for good
-//! credential   one that is for this host; a token from memory, or fetched once for all who need it     else it is retried
-//! gate         concurrency, budget, rate and breaker of its destination     else it comes back later
-//! exchange     one request, its redirects, a bounded part of the answer
+//! prepare      a valid request to a permitted address                            else a permanent failure
+//! credential   the access token for this host, from memory or fetched once       else the step is retried
+//! gate         concurrency, budget, rate and breaker of the destination          else the step is requeued
+//! exchange     one request, its redirects, and a bounded part of the response
 //! ```
 //!
 //! # Invariants
@@ -22,26 +22,18 @@
 //!
 //! Cookies, compression, and limits for the hosts of redirects: the limits of the first host apply.
 
-mod address;
-mod answer;
-mod check;
 mod client;
 mod credentials;
-mod destinations;
 mod gate;
-mod hosts;
-mod rate;
+mod request;
+mod response;
 mod runner;
-mod statuses;
 mod step;
-mod token;
-mod trouble;
 
 #[cfg(test)]
 mod tests;
 
-pub use check::InvalidRequest;
 pub use client::InvalidHttpSettings;
+pub use request::InvalidRequest;
 pub use runner::HttpRunner;
-pub use statuses::Statuses;
-pub use step::HttpStep;
+pub use step::{HttpStep, Statuses};

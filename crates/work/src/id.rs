@@ -21,11 +21,11 @@ impl TaskId {
 
     /// Creates a new id that ends with 62 bits of a fingerprint. In a UUID of version 7 the last 62 bits are free to
     /// choose.
-    pub(crate) fn marked(mark: Fingerprint) -> Self {
+    pub(crate) fn with_fingerprint(fingerprint: Fingerprint) -> Self {
         let mut bytes = *Uuid::now_v7().as_bytes();
         let (_, end) = bytes.split_at_mut(8);
-        for (byte, mark) in end.iter_mut().zip(mark.as_bytes()) {
-            *byte = *mark;
+        for (byte, part) in end.iter_mut().zip(fingerprint.as_bytes()) {
+            *byte = *part;
         }
         if let Some(first) = end.first_mut() {
             *first = *first & 0x3f | 0x80;
@@ -33,12 +33,12 @@ impl TaskId {
         Self(Uuid::from_bytes(bytes))
     }
 
-    /// Returns whether the task was [created](crate::Task::mark) with this fingerprint in its id.
-    pub fn bears(&self, mark: Fingerprint) -> bool {
-        let ends = self.0.as_bytes().iter().skip(8).zip(mark.as_bytes()).enumerate();
-        ends.fold(true, |same, (place, (byte, mark))| {
-            let free = if place == 0 { 0x3f } else { 0xff };
-            same && byte & free == mark & free
+    /// Returns whether the task was [created](crate::Task::request_fingerprint) with this fingerprint in its id.
+    pub fn has_fingerprint(&self, fingerprint: Fingerprint) -> bool {
+        let ends = self.0.as_bytes().iter().skip(8).zip(fingerprint.as_bytes()).enumerate();
+        ends.fold(true, |same, (index, (byte, part))| {
+            let free = if index == 0 { 0x3f } else { 0xff };
+            same && byte & free == part & free
         })
     }
 
@@ -71,10 +71,10 @@ impl fmt::Debug for TaskId {
 }
 
 impl FromStr for TaskId {
-    type Err = NotAnId;
+    type Err = ParseIdError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Uuid::try_parse(text).map(Self).map_err(|_| NotAnId { text: text.to_owned() })
+        Uuid::try_parse(text).map(Self).map_err(|_| ParseIdError { text: text.to_owned() })
     }
 }
 
@@ -100,10 +100,10 @@ impl fmt::Debug for StepId {
 }
 
 impl FromStr for StepId {
-    type Err = NotAnId;
+    type Err = ParseIdError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = || NotAnId { text: text.to_owned() };
+        let wrong = || ParseIdError { text: text.to_owned() };
         let (task, number) = text.split_once('/').ok_or_else(wrong)?;
         let number = number.parse().ok().filter(|number| *number >= 0).ok_or_else(wrong)?;
         Ok(task.parse::<TaskId>().map_err(|_| wrong())?.step(number))
@@ -118,8 +118,8 @@ impl Serialize for StepId {
 
 /// The text is neither the id of a task nor of a step.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("`{text}` names no task or step: expected a UUID for a task, UUID/NUMBER for a step")]
-pub struct NotAnId {
+#[error("`{text}` is not an id: expected UUID for a task, or UUID/NUMBER for a step")]
+pub struct ParseIdError {
     text: String,
 }
 
@@ -128,16 +128,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_is_borne_and_known() {
-        let [mark, other] = ["a", "b"].map(|text| Fingerprint::of([text]));
-        let task = TaskId::marked(mark);
-        assert!(task.bears(mark) && !task.bears(other) && !TaskId::fresh().bears(mark));
+    fn a_fingerprint_in_an_id_is_recognised() {
+        let [fingerprint, other] = ["a", "b"].map(|text| Fingerprint::of([text]));
+        let task = TaskId::with_fingerprint(fingerprint);
+        assert!(
+            task.has_fingerprint(fingerprint)
+                && !task.has_fingerprint(other)
+                && !TaskId::fresh().has_fingerprint(fingerprint)
+        );
         assert_eq!((task.0.get_version_num(), task.0.get_variant()), (7, uuid::Variant::RFC4122));
-        assert!(task > TaskId::from_uuid(Uuid::nil()) && TaskId::marked(mark).bears(mark));
+        assert!(
+            task > TaskId::from_uuid(Uuid::nil())
+                && TaskId::with_fingerprint(fingerprint).has_fingerprint(fingerprint)
+        );
     }
 
     #[test]
-    fn names_read_back() {
+    fn ids_round_trip() {
         let step = TaskId::fresh().step(17);
         assert_eq!(step.to_string().parse(), Ok(step));
         assert_eq!(step.task.to_string().parse(), Ok(step.task));

@@ -1,10 +1,11 @@
 //! Durable work: tasks made of steps, which any number of nodes execute and retry by policy, across crashes.
 //!
 //! ```text
-//! work/      the door: submit, ask, act, pull         task.rs, filter.rs, record.rs   what goes in and out
-//! worker/    fetch → run → finish; hold, maintain     verdict.rs   a fault becomes an exit, by the policy
-//! store.rs   what a store must do                     engine/      postgres and sqlite, one suite for both
-//! http/      steps that are HTTP requests             next_due/    the one decision, in SQL
+//! work/          submit, query, act                      task.rs, query.rs, record.rs   what goes in and out
+//! worker/        fetch → run → finish; leases, upkeep    pull.rs           the same for remote workers
+//! claimed_step   claim, judge, report, for both          store.rs          the interface of a store
+//! engine/        postgres and sqlite, one suite          http/             steps that are HTTP requests
+//! next_due/      the retry decision in SQL               stats/            what nodes count
 //! ```
 //!
 //! # Invariants
@@ -19,66 +20,65 @@
 //!
 //! Cron-like schedules, streamed results, and a row for a task: the state of a task is computed from its steps.
 
+mod claimed_step;
 mod clock;
 mod context;
 mod engine;
 mod error;
 mod fault;
-mod filter;
 #[cfg(feature = "http")]
 mod http;
 mod id;
-mod look;
 pub mod metrics;
 mod names;
 mod next_due;
-mod node;
 mod notify;
-mod own;
-mod patience;
 mod payload;
-mod presence;
-mod pulse;
+mod pull;
+mod query;
 mod record;
+mod registration;
 mod scrub;
 mod settings;
 mod signal;
 mod state;
+mod stats;
 mod store;
 mod task;
-mod verdict;
+mod transaction;
 mod version;
+mod with_retry;
 mod work;
 mod worker;
 
+pub use claimed_step::ClaimedStep;
 pub use context::{Context, Kind, Lane};
 pub use error::Error;
 pub use fault::Fault;
-pub use filter::{Action, Filter, Page};
 #[cfg(feature = "http")]
 pub use http::{HttpRunner, HttpStep, InvalidHttpSettings, InvalidRequest, Statuses};
-pub use id::{NotAnId, StepId, TaskId};
-pub use look::{Count, StepPage};
-pub use node::NodeRecord;
-pub use own::Holding;
-#[cfg(feature = "postgres")]
-pub use own::postgres;
-#[cfg(feature = "sqlite")]
-pub use own::sqlite;
+pub use id::{ParseIdError, StepId, TaskId};
 pub use payload::{Format, Payload};
-pub use pulse::{Beat, Failing, Pulse};
+pub use pull::Claimer;
+pub use query::{Action, PageRequest, StepCount, StepFilter, StepPage};
 pub use record::{AttemptRecord, Moment, QueueStats, StepRecord, TaskPage, TaskRecord, TaskSummary};
 pub use settings::{
-    Credential, Destination, History, HttpSettings, LongWait, LongWaits, Notify, Requeue, Secret, Settings,
-    Signals,
+    Credential, DestinationLimits, HistorySettings, HttpSettings, LongWait, LongWaits, NotifyRule,
+    RequeueSettings, Secret, Settings, SignalSettings,
 };
 pub use signal::{Fingerprint, SignalRecord, Signalled};
 pub use state::{StepState, TaskState, UnknownState};
-pub use store::{Outcome, Pausable, Receipt, Submitted};
+pub use stats::{FailureStats, NodeRecord, StatsBucket, StatsWindow};
+pub use store::{AttemptOutcome, Pausable, Receipt, Submitted};
 pub use task::{InvalidTask, Step, Task};
-pub use version::{Drift, Published, VersionRecord};
-pub use work::{Claim, Claimer, Prepared, Wakes, Work};
-pub use worker::{Broken, FromPayload, IntoOutput, Ran, Worker, WorkerBuilder, this_process};
+pub use transaction::HeldStep;
+#[cfg(feature = "postgres")]
+pub use transaction::postgres;
+#[cfg(feature = "sqlite")]
+pub use transaction::sqlite;
+pub use version::{Deployed, Drift, VersionRecord};
+pub use work::{PreparedTasks, Wakes, Work};
+pub use worker::{Completion, FromPayload, IntoOutput, OpenBreakers, Worker, WorkerBuilder, process_name};
 
 /// The user documentation, compiled and run as tests.
 #[cfg(all(doctest, feature = "http"))]

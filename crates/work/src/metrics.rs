@@ -9,7 +9,7 @@ use metrics::{
 
 use crate::Lane;
 use crate::record::QueueStats;
-use crate::store::Outcome;
+use crate::store::{AttemptOutcome, Exit, Report};
 
 const SUBMITTED: &str = "holdoff_work_submitted_total";
 const DUPLICATES: &str = "holdoff_work_duplicates_total";
@@ -34,37 +34,30 @@ pub(crate) const OTHER: &str = "other";
 
 /// Registers the help text of every metric. Call it once, after the recorder is installed.
 pub fn describe() {
-    describe_counter!(SUBMITTED, "steps taken in");
-    describe_counter!(DUPLICATES, "tasks that were already there under the same key");
+    describe_counter!(SUBMITTED, "steps that were accepted");
+    describe_counter!(DUPLICATES, "tasks rejected as duplicates of an earlier key");
     describe_counter!(FINISHED, "runs that ended, by outcome");
-    describe_counter!(FENCED, "reports that changed nothing, because their lease was over");
-    describe_counter!(RESCUED, "steps taken back from workers that vanished");
-    describe_histogram!(RUN_SECONDS, metrics::Unit::Seconds, "how long a run took");
-    describe_histogram!(
-        DELAY_SECONDS,
-        metrics::Unit::Seconds,
-        "how long each wait before another attempt was"
-    );
+    describe_counter!(FENCED, "reports rejected because their lease had expired");
+    describe_counter!(RESCUED, "steps rescued from lost workers");
+    describe_histogram!(RUN_SECONDS, metrics::Unit::Seconds, "duration of a run");
+    describe_histogram!(DELAY_SECONDS, metrics::Unit::Seconds, "delay before the next attempt");
     describe_gauge!(STEPS, "steps by state");
-    describe_gauge!(OLDEST_DUE, metrics::Unit::Seconds, "how long the longest overdue step has been due");
-    describe_gauge!(STALE, "steps ready or running for longer than the staleness limit");
+    describe_gauge!(OLDEST_DUE, metrics::Unit::Seconds, "time since the oldest due step became due");
+    describe_gauge!(STALE, "ready and running steps older than the staleness limit");
     describe_gauge!(
         SNAPSHOT,
         metrics::Unit::Seconds,
-        "age of the oldest snapshot that keeps dead rows alive"
+        "age of the oldest snapshot, which prevents the removal of dead rows"
     );
-    describe_counter!(PRUNED, "steps forgotten");
-    describe_counter!(STORE_RETRIES, "calls to the store that were repeated");
+    describe_counter!(PRUNED, "finished steps that were pruned");
+    describe_counter!(STORE_RETRIES, "retried calls to the store");
     describe_counter!(NOTIFICATIONS, "notifications about failed and conflicted steps");
     describe_gauge!(
         POLICY_DRIFT,
-        "1 if this node's policy file is not the active version, or that cannot be used here"
+        "1 if this node's policy file is not the active version, or if this node cannot use the active version"
     );
-    describe_histogram!(HTTP_SECONDS, metrics::Unit::Seconds, "how long HTTP steps waited for their answer");
-    describe_gauge!(
-        BREAKERS_OPEN,
-        "destinations of HTTP steps that this node leaves alone, because they fail"
-    );
+    describe_histogram!(HTTP_SECONDS, metrics::Unit::Seconds, "duration of HTTP requests");
+    describe_gauge!(BREAKERS_OPEN, "destinations whose circuit breaker is not closed on this node");
 }
 
 /// The metrics of one lane, looked up once.
@@ -72,7 +65,7 @@ pub fn describe() {
 pub(crate) struct LaneMetrics {
     submitted: Counter,
     duplicates: Counter,
-    finished: [Counter; Outcome::ALL.len()],
+    finished: [Counter; AttemptOutcome::ALL.len()],
     fenced: Counter,
     run: Histogram,
     delay: Histogram,
@@ -94,7 +87,7 @@ impl LaneMetrics {
             ("queue", queue.to_owned()),
             ("operation", operation.to_owned()),
         ];
-        let finished = Outcome::ALL.map(|outcome| {
+        let finished = AttemptOutcome::ALL.map(|outcome| {
             counter!(FINISHED, "namespace" => namespace.to_owned(), "queue" => queue.to_owned(),
                 "operation" => operation.to_owned(), "outcome" => outcome.name())
         });
@@ -116,15 +109,18 @@ impl LaneMetrics {
         self.duplicates.increment(1);
     }
 
-    pub(crate) fn finished(&self, outcome: Outcome, took: std::time::Duration) {
-        if let Some(counter) = Outcome::ALL.iter().zip(&self.finished).find(|(known, _)| **known == outcome) {
+    /// Records an accepted report.
+    pub(crate) fn finished(&self, report: &Report) {
+        let outcome = report.exit.outcome();
+        if let Some(counter) =
+            AttemptOutcome::ALL.iter().zip(&self.finished).find(|(known, _)| **known == outcome)
+        {
             counter.1.increment(1);
         }
-        self.run.record(took.as_secs_f64());
-    }
-
-    pub(crate) fn delayed(&self, delay: std::time::Duration) {
-        self.delay.record(delay.as_secs_f64());
+        self.run.record(report.took.as_secs_f64());
+        if let Exit::Retry { delay, .. } = &report.exit {
+            self.delay.record(delay.as_secs_f64());
+        }
     }
 
     pub(crate) fn fenced(&self) {

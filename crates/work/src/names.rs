@@ -1,9 +1,10 @@
 //! A cache of names and their numbers. A lane or compiled policy never changes once it has a number.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use holdoff_policy::Compiled;
+use parking_lot::RwLock;
 
 use crate::metrics::LaneMetrics;
 use crate::record::QueueStats;
@@ -11,14 +12,14 @@ use crate::store::{LaneId, LaneLimits, PolicyNumber, Result, Store};
 use crate::{Error, Lane};
 
 #[derive(Debug)]
-pub(crate) struct Names {
+pub(crate) struct NameCache {
     limits: LaneLimits,
-    lanes: RwLock<Lanes>,
+    lanes: RwLock<CachedLanes>,
     compiled: RwLock<HashMap<PolicyNumber, Arc<Compiled>>>,
 }
 
 #[derive(Debug, Default)]
-struct Lanes {
+struct CachedLanes {
     ids: HashMap<Lane, LaneId>,
     known: HashMap<LaneId, Arc<KnownLane>>,
     counted: Labels,
@@ -38,23 +39,23 @@ pub(crate) struct KnownLane {
     pub(crate) metrics: LaneMetrics,
 }
 
-impl Names {
-    pub(crate) fn within(limits: LaneLimits) -> Self {
+impl NameCache {
+    pub(crate) fn with_limits(limits: LaneLimits) -> Self {
         Self { limits, lanes: RwLock::default(), compiled: RwLock::default() }
     }
 
     /// Returns the compiled policy of this number, whichever process stored it.
     pub(crate) async fn compiled(&self, store: &dyn Store, number: PolicyNumber) -> Result<Arc<Compiled>> {
-        if let Some(compiled) = read(&self.compiled).get(&number) {
+        if let Some(compiled) = self.compiled.read().get(&number) {
             return Ok(Arc::clone(compiled));
         }
         let unusable = |why: String| {
-            Error::Policies(format!("policy number {number} of the store cannot be used: {why}"))
+            Error::Policies(format!("policy number {number} in the store cannot be used: {why}"))
         };
-        let text = store.policy(number).await?.ok_or_else(|| unusable("it is not there".to_owned()))?;
+        let text = store.policy(number).await?.ok_or_else(|| unusable("it does not exist".to_owned()))?;
         let compiled: Compiled = serde_json::from_str(&text).map_err(|error| unusable(error.to_string()))?;
         let compiled = Arc::new(compiled);
-        write(&self.compiled).insert(number, Arc::clone(&compiled));
+        self.compiled.write().insert(number, Arc::clone(&compiled));
         Ok(compiled)
     }
 
@@ -64,7 +65,7 @@ impl Names {
     }
 
     /// Returns the number of a lane for internal use, without regard to the limits.
-    pub(crate) async fn own_lane(&self, store: &dyn Store, lane: Lane) -> Result<LaneId> {
+    pub(crate) async fn internal_lane(&self, store: &dyn Store, lane: Lane) -> Result<LaneId> {
         let numbers = self.lane_ids_within(store, &[lane], LaneLimits::NONE).await?;
         Ok(numbers.first().copied().unwrap_or_default())
     }
@@ -76,7 +77,7 @@ impl Names {
         limits: LaneLimits,
     ) -> Result<Vec<LaneId>> {
         let known: Vec<Option<LaneId>> = {
-            let cache = read(&self.lanes);
+            let cache = self.lanes.read();
             lanes.iter().map(|lane| cache.ids.get(lane).copied()).collect()
         };
         let mut missing: Vec<Lane> =
@@ -86,52 +87,54 @@ impl Names {
         }
         missing.sort();
         missing.dedup();
-        let made = store.lanes(&missing, limits).await?;
-        let mut cache = write(&self.lanes);
+        let made = store.lane_ids(&missing, limits).await?;
+        let mut cache = self.lanes.write();
         for (lane, id) in missing.into_iter().zip(made) {
-            cache.learn(id, lane, self.limits);
+            cache.insert(id, lane, self.limits);
         }
         Ok(lanes.iter().filter_map(|lane| cache.ids.get(lane).copied()).collect())
     }
 
     /// Returns the lane of this number, if it is in the cache.
-    pub(crate) fn seen_lane(&self, id: LaneId) -> Option<Arc<KnownLane>> {
-        read(&self.lanes).known.get(&id).cloned()
+    pub(crate) fn cached_lane(&self, id: LaneId) -> Option<Arc<KnownLane>> {
+        self.lanes.read().known.get(&id).cloned()
     }
 
     /// Returns the lane of this number, and reads all lanes from the store if it is not in the cache.
     pub(crate) async fn lane(&self, store: &dyn Store, id: LaneId) -> Result<Arc<KnownLane>> {
-        if let Some(lane) = self.seen_lane(id) {
+        if let Some(lane) = self.cached_lane(id) {
             return Ok(lane);
         }
-        self.learn_lanes(store).await?;
-        self.seen_lane(id).ok_or_else(|| Error::NotPossible(format!("the store has no lane {id}")))
+        self.load_lanes(store).await?;
+        self.cached_lane(id).ok_or_else(|| {
+            Error::NotPossible(format!("the store has no queue and operation with number {id}"))
+        })
     }
 
     /// Whether metrics count this queue and operation under their own names.
-    pub(crate) fn is_counted(&self, stats: &QueueStats) -> bool {
+    pub(crate) fn has_own_label(&self, stats: &QueueStats) -> bool {
         let QueueStats { namespace, queue, operation, .. } = stats;
-        write(&self.lanes).counted.takes(namespace, queue, operation, self.limits)
+        self.lanes.write().counted.admits(namespace, queue, operation, self.limits)
     }
 
     /// Reads every lane of the store into the cache.
-    pub(crate) async fn learn_lanes(&self, store: &dyn Store) -> Result<()> {
+    pub(crate) async fn load_lanes(&self, store: &dyn Store) -> Result<()> {
         let all = store.all_lanes().await?;
-        let mut cache = write(&self.lanes);
+        let mut cache = self.lanes.write();
         for (id, lane) in all {
-            cache.learn(id, lane, self.limits);
+            cache.insert(id, lane, self.limits);
         }
         Ok(())
     }
 }
 
-impl Lanes {
+impl CachedLanes {
     /// Adds a lane to the cache. Lanes beyond the limits, created by other processes, share one label in the metrics.
-    fn learn(&mut self, id: LaneId, lane: Lane, limits: LaneLimits) {
+    fn insert(&mut self, id: LaneId, lane: Lane, limits: LaneLimits) {
         let Self { known, counted, .. } = self;
         known.entry(id).or_insert_with(|| {
-            let is_counted = counted.takes(&lane.namespace, &lane.queue, &lane.operation, limits);
-            let metrics = if is_counted { LaneMetrics::new(&lane) } else { LaneMetrics::other() };
+            let has_own_label = counted.admits(&lane.namespace, &lane.queue, &lane.operation, limits);
+            let metrics = if has_own_label { LaneMetrics::new(&lane) } else { LaneMetrics::other() };
             Arc::new(KnownLane { lane: Arc::new(lane.clone()), metrics })
         });
         self.ids.insert(lane, id);
@@ -140,7 +143,7 @@ impl Lanes {
 
 impl Labels {
     /// Whether this name is counted separately. A new name is added if the limits permit.
-    fn takes(&mut self, namespace: &str, queue: &str, operation: &str, limits: LaneLimits) -> bool {
+    fn admits(&mut self, namespace: &str, queue: &str, operation: &str, limits: LaneLimits) -> bool {
         let is_full = |count: usize, limit| u64::try_from(count).unwrap_or(u64::MAX) >= limit;
         let name = (queue.to_owned(), operation.to_owned());
         let names = self.namespaces.get(namespace);
@@ -156,26 +159,18 @@ impl Labels {
     }
 }
 
-fn read<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
-    lock.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn write<T>(lock: &RwLock<T>) -> std::sync::RwLockWriteGuard<'_, T> {
-    lock.write().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::{Labels, LaneLimits};
 
     #[test]
-    fn names_beyond_the_limits_are_counted_together() {
+    fn labels_beyond_the_limits_share_one() {
         let limits = LaneLimits { in_all: 3, in_namespace: 2 };
         let mut labels = Labels::default();
-        assert!(labels.takes("a", "q", "1", limits) && labels.takes("a", "q", "2", limits));
-        assert!(!labels.takes("a", "q", "3", limits), "the namespace has two");
-        assert!(labels.takes("b", "q", "1", limits));
-        assert!(!labels.takes("b", "q", "2", limits), "there are three in all");
-        assert!(labels.takes("a", "q", "2", limits), "what has a name keeps it");
+        assert!(labels.admits("a", "q", "1", limits) && labels.admits("a", "q", "2", limits));
+        assert!(!labels.admits("a", "q", "3", limits), "the namespace has two");
+        assert!(labels.admits("b", "q", "1", limits));
+        assert!(!labels.admits("b", "q", "2", limits), "there are three in all");
+        assert!(labels.admits("a", "q", "2", limits), "what has a name keeps it");
     }
 }

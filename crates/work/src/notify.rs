@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
-use crate::names::Names;
-use crate::store::{Ended, LaneId, NewStep, NewTask, PolicyNumber, Result};
+use crate::names::NameCache;
+use crate::store::{EndedStep, LaneId, NewStep, NewTask, PolicyNumber, Result};
 use crate::work::Work;
-use crate::{Kind, Lane, Notify, Payload, Step, TaskId, metrics};
+use crate::{Kind, Lane, NotifyRule, Payload, Step, TaskId, metrics};
 
 /// The operation of notifications. A notification that fails causes no further notification.
 pub(crate) const OPERATION: &str = "holdoff.notification";
@@ -20,15 +20,15 @@ const POLICY: &str = "notification";
 /// Creates notification tasks. It holds the rules, and the numbers with which a task is made without a call to the
 /// store.
 #[derive(Debug, Default)]
-pub(crate) struct Herald {
-    rules: Vec<Notify>,
+pub(crate) struct Notifier {
+    rules: Vec<NotifyRule>,
     lane: LaneId,
     /// The policy's number, unless the active version has another.
     policy: PolicyNumber,
     work: Option<Work>,
 }
 
-impl Herald {
+impl Notifier {
     /// Looks up the lane and the policy of notifications.
     pub(crate) async fn new(work: &Work) -> Result<Self> {
         let shared = &*work.shared;
@@ -42,7 +42,7 @@ impl Herald {
             kind: Kind::Http,
             priority: Step::NORMAL,
         };
-        let lane = shared.names.own_lane(&*shared.store, lane).await?;
+        let lane = shared.names.internal_lane(&*shared.store, lane).await?;
         let policy = shared.policies.current().number(&*shared.store, POLICY).await?;
         let rules = shared.settings.notify.clone();
         Ok(Self { rules, lane, policy, work: Some(work.clone()) })
@@ -54,8 +54,8 @@ impl Herald {
     }
 
     /// Returns the task that notifies about a step, with one step for each matching rule, or `None` if no rule matches.
-    pub(crate) fn tell(&self, names: &Names, ended: &Ended) -> Option<NewTask> {
-        let known = names.seen_lane(ended.lane)?;
+    pub(crate) fn notify(&self, names: &NameCache, ended: &EndedStep) -> Option<NewTask> {
+        let known = names.cached_lane(ended.lane)?;
         let lane = &*known.lane;
         if lane.operation == OPERATION {
             return None;
@@ -76,11 +76,11 @@ impl Herald {
 
     /// Returns the number of the policy in the active version.
     fn policy(&self) -> PolicyNumber {
-        let known = self.work.as_ref().and_then(|work| work.shared.policies.current().known(POLICY));
+        let known = self.work.as_ref().and_then(|work| work.shared.policies.current().cached_number(POLICY));
         known.unwrap_or(self.policy)
     }
 
-    fn step(&self, rule: &Notify, lane: &Lane, ended: &Ended) -> NewStep {
+    fn step(&self, rule: &NotifyRule, lane: &Lane, ended: &EndedStep) -> NewStep {
         let request = json!({
             "method": "POST",
             "url": rule.url,
@@ -110,7 +110,7 @@ impl Herald {
     }
 }
 
-fn applies(rule: &Notify, lane: &Lane) -> bool {
+fn applies(rule: &NotifyRule, lane: &Lane) -> bool {
     let is = |wanted: &Option<String>, name: &str| wanted.as_deref().is_none_or(|wanted| wanted == name);
     let operation = rule
         .operation

@@ -86,8 +86,7 @@ impl Payload {
     /// Reads the payload as JSON for a handler. A payload that cannot be read is a permanent failure, because the
     /// next attempt cannot read it either.
     pub(crate) fn read_or_fail<T: DeserializeOwned>(&self) -> Result<T, Fault> {
-        self.read()
-            .map_err(|error| Fault::permanent(format!("the payload does not fit the handler: {error}")))
+        self.read().map_err(|error| Fault::permanent(format!("the handler cannot read the payload: {error}")))
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
-use crate::store::Outcome;
+use crate::store::AttemptOutcome;
 use crate::{Payload, StepId, StepState, TaskId, TaskState};
 
 /// A time by the store's clock, in microseconds since 1970.
@@ -89,7 +89,7 @@ pub struct StepRecord {
     pub destination: Option<String>,
     /// The number of failures since it was submitted or retried by an operator.
     pub failures: u32,
-    /// The number of times that its worker vanished.
+    /// The number of times that its worker was lost.
     pub rescues: u32,
     /// The number of times that it was requeued without a failure.
     pub snoozes: u32,
@@ -135,11 +135,11 @@ pub struct AttemptRecord {
     /// The fencing token of the attempt.
     pub token: u64,
     /// How it ended.
-    pub outcome: Outcome,
+    pub outcome: AttemptOutcome,
     /// When it began.
     pub started_at: Moment,
     /// How long it took.
-    #[serde(rename = "took_us", serialize_with = "micros")]
+    #[serde(rename = "took_us", serialize_with = "serialize_micros")]
     pub took: Duration,
     /// The name of the worker that made it.
     pub worker: String,
@@ -150,7 +150,11 @@ pub struct AttemptRecord {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// The wait before the next attempt, if there was to be one.
-    #[serde(rename = "delay_us", serialize_with = "some_micros", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "delay_us",
+        serialize_with = "serialize_some_micros",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub delay: Option<Duration>,
 }
 
@@ -213,7 +217,7 @@ pub struct QueueStats {
     /// Ready and running steps that were submitted longer ago than the staleness limit.
     pub stale: u64,
     /// How long the oldest due step has been due.
-    #[serde(rename = "oldest_due_us", serialize_with = "micros")]
+    #[serde(rename = "oldest_due_us", serialize_with = "serialize_micros")]
     pub oldest_due: Duration,
 }
 
@@ -232,13 +236,16 @@ impl QueueStats {
     }
 }
 
-fn micros<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+fn serialize_micros<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(holdoff_policy::as_micros_u64(*time))
 }
 
 #[expect(clippy::ref_option, reason = "serde asks for it")]
-fn some_micros<S: serde::Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
-    micros(&time.unwrap_or_default(), serializer)
+fn serialize_some_micros<S: serde::Serializer>(
+    time: &Option<Duration>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serialize_micros(&time.unwrap_or_default(), serializer)
 }
 
 /// Adds a group of steps in one state: all, due and stale ones, and how long the oldest has been due.
@@ -270,15 +277,7 @@ pub(crate) fn merge(lanes: impl Iterator<Item = QueueStats>) -> Vec<QueueStats> 
             continue;
         };
         stats.paused |= lane.paused;
-        stats.blocked += lane.blocked;
-        stats.due += lane.due;
-        stats.waiting += lane.waiting;
-        stats.running += lane.running;
-        stats.failed += lane.failed;
-        stats.conflicted += lane.conflicted;
-        stats.succeeded += lane.succeeded;
-        stats.stale += lane.stale;
-        stats.oldest_due = stats.oldest_due.max(lane.oldest_due);
+        stats.add(&lane);
     }
     merged.into_values().collect()
 }

@@ -4,7 +4,7 @@
 const LONGEST: usize = 500;
 
 /// The words that precede a secret, in lower case.
-const MARKS: [&str; 10] = [
+const SECRET_PREFIXES: [&str; 10] = [
     "bearer ",
     "basic ",
     "password=",
@@ -22,19 +22,19 @@ pub(crate) fn scrub(message: &str) -> String {
     let line: String =
         message.chars().map(|sign| if sign.is_control() { ' ' } else { sign }).take(LONGEST).collect();
     let mut text = hide_passwords(&line);
-    for mark in MARKS {
-        text = hide_after(&text, mark);
+    for prefix in SECRET_PREFIXES {
+        text = hide_after(&text, prefix);
     }
     text
 }
 
-/// Hides the word after every occurrence of `mark`.
-fn hide_after(text: &str, mark: &str) -> String {
+/// Hides the word after every occurrence of `prefix`.
+fn hide_after(text: &str, prefix: &str) -> String {
     let lower = text.to_ascii_lowercase();
     let mut out = String::with_capacity(text.len());
     let mut rest = 0;
-    while let Some(found) = lower.get(rest..).and_then(|left| left.find(mark)) {
-        let start = rest + found + mark.len();
+    while let Some(found) = lower.get(rest..).and_then(|left| left.find(prefix)) {
+        let start = rest + found + prefix.len();
         let left = text.get(start..).unwrap_or_default();
         let gap = left.len() - left.trim_start().len();
         let word = left.trim_start().find([' ', '&', '"', '\'', ',', ';']).unwrap_or(left.trim_start().len());
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_hidden() {
+    fn secrets_are_redacted() {
         let hidden = |text: &str| scrub(text);
         assert_eq!(hidden("got Bearer abc.def back"), "got Bearer … back");
         assert_eq!(hidden("?token=abc&x=1"), "?token=…&x=1");
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn long_and_many_lines_become_short_and_one() {
+    fn messages_become_short_and_one_line() {
         assert_eq!(scrub("a\nb\x1b[31m"), "a b [31m");
         assert_eq!(scrub(&"ä".repeat(2000)).chars().count(), LONGEST);
     }

@@ -1,18 +1,10 @@
 //! Settings: the sections `[work]`, `[http]`, `[credentials]` and `[signals]` of the file.
 
-mod address;
 mod credentials;
-mod http;
-mod notify;
 mod policies;
-mod read;
-#[cfg(test)]
-mod schema_test;
-mod secret;
-mod signals;
+mod sections;
 #[cfg(test)]
 mod tests;
-mod work;
 
 pub use policies::{LongWait, LongWaits};
 
@@ -20,7 +12,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use holdoff_policy::{BreakerOptions, BudgetOptions};
+use holdoff_policy::file::{self, DeTable, Reader};
+use holdoff_policy::{BreakerOptions, BudgetOptions, Problems};
 
 const KIB: usize = 1024;
 const MINUTE: Duration = Duration::from_secs(60);
@@ -58,21 +51,21 @@ pub struct Settings {
     /// The minimum time that a deduplication key is remembered. A live task's key is never forgotten.
     pub dedup_retention: Duration,
     /// The waits of steps that return to the queue without having failed.
-    pub requeue: Requeue,
+    pub requeue: RequeueSettings,
     /// The retention of finished work.
-    pub history: History,
+    pub history: HistorySettings,
     /// The notifications about failed and conflicted steps.
-    pub notify: Vec<Notify>,
+    pub notify: Vec<NotifyRule>,
     /// Steps that are HTTP requests.
     pub http: HttpSettings,
     /// Signals, and the gateway that receives them.
-    pub signals: Signals,
+    pub signals: SignalSettings,
 }
 
 /// Signals, and the gateway that receives them: `[signals]`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct Signals {
+pub struct SignalSettings {
     /// The time for which a failed task suppresses signals with its fingerprint.
     pub suppress_failed: Duration,
     /// The maximum time that a signal waits for other signals with its fingerprint; then it proceeds without their
@@ -86,10 +79,10 @@ pub struct Signals {
 /// The waits of steps that return to the queue without having failed, by reason: `[work.requeue]`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct Requeue {
+pub struct RequeueSettings {
     /// The worker was shut down.
     pub shutdown: Duration,
-    /// The worker vanished. This is the minimum; the wait follows the step's own policy.
+    /// The worker was lost. This is the minimum; the wait follows the step's own policy.
     pub rescue: Duration,
     /// The destination was at a limit.
     pub busy: Duration,
@@ -98,7 +91,7 @@ pub struct Requeue {
 /// The retention of finished work: `[work.history]`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct History {
+pub struct HistorySettings {
     /// The time that a finished step is kept.
     pub keep: Duration,
     /// The time that a failed step is kept if no operator retries or discards it.
@@ -109,7 +102,7 @@ pub struct History {
 
 /// A notification about failed and conflicted steps: one of `[[work.notify]]`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Notify {
+pub struct NotifyRule {
     /// Only for operations that match; `*` matches any sequence of characters.
     pub operation: Option<String>,
     /// Only for this queue.
@@ -135,9 +128,9 @@ pub struct HttpSettings {
     /// The maximum number of redirects that are followed.
     pub max_redirects: usize,
     /// The limits of single destinations, by host or by host and port.
-    pub destinations: BTreeMap<String, Destination>,
+    pub destinations: BTreeMap<String, DestinationLimits>,
     /// The limits of all other destinations.
-    pub destination: Destination,
+    pub destination: DestinationLimits,
     /// The credentials by name: `[credentials.NAME]`.
     pub credentials: BTreeMap<String, Credential>,
     /// The hosts that each credential may be sent to, by the credential's name. A host may have a port, and may begin
@@ -149,7 +142,7 @@ pub struct HttpSettings {
 /// The limits of one destination: `[http.destinations."HOST"]`.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
-pub struct Destination {
+pub struct DestinationLimits {
     /// The maximum number of concurrent requests from this process.
     pub concurrency: u32,
     /// The maximum number of requests per second from this process; no limit if absent.
@@ -212,28 +205,28 @@ impl Default for Settings {
             max_lanes: 10_000,
             max_namespace_lanes: 1000,
             dedup_retention: DAY,
-            requeue: Requeue::default(),
-            history: History::default(),
+            requeue: RequeueSettings::default(),
+            history: HistorySettings::default(),
             notify: Vec::new(),
             http: HttpSettings::default(),
-            signals: Signals::default(),
+            signals: SignalSettings::default(),
         }
     }
 }
 
-impl Default for Signals {
+impl Default for SignalSettings {
     fn default() -> Self {
         Self { suppress_failed: HOUR, wait: Duration::from_secs(5), max_waiters: 1024 }
     }
 }
 
-impl Default for Requeue {
+impl Default for RequeueSettings {
     fn default() -> Self {
         Self { shutdown: Duration::ZERO, rescue: Duration::from_secs(1), busy: Duration::from_secs(1) }
     }
 }
 
-impl Default for History {
+impl Default for HistorySettings {
     fn default() -> Self {
         Self { keep: 7 * DAY, keep_failed: 90 * DAY, max_rows: 1_000_000 }
     }
@@ -247,14 +240,14 @@ impl Default for HttpSettings {
             max_response: 1024 * KIB,
             max_redirects: 5,
             destinations: BTreeMap::new(),
-            destination: Destination::default(),
+            destination: DestinationLimits::default(),
             credentials: BTreeMap::new(),
             credential_hosts: BTreeMap::new(),
         }
     }
 }
 
-impl Default for Destination {
+impl Default for DestinationLimits {
     fn default() -> Self {
         Self {
             concurrency: 64,
@@ -263,4 +256,46 @@ impl Default for Destination {
             breaker: BreakerOptions::default(),
         }
     }
+}
+
+impl Settings {
+    /// Reads the sections of `holdoff.toml` that configure durable work. Absent keys have the values of
+    /// [`Settings::default`]. If there is any problem, nothing is read and all problems are reported.
+    ///
+    /// The policies are ignored here; [`PolicySet::from_toml`](holdoff_policy::PolicySet::from_toml) checks them and
+    /// the names of the sections.
+    ///
+    /// ```
+    /// use holdoff_work::Settings;
+    /// use std::time::Duration;
+    ///
+    /// let settings = Settings::from_toml("[work]\nlease = \"5m\"\nmax_payload = \"1MiB\"")?;
+    /// assert_eq!(settings.lease, Duration::from_secs(300));
+    /// assert_eq!(settings.max_payload, 1_048_576);
+    ///
+    /// let problems = Settings::from_toml("[work]\nlese = \"5m\"").unwrap_err();
+    /// assert!(problems.to_string().contains("did you mean `lease`?"));
+    /// # Ok::<(), holdoff_policy::Problems>(())
+    /// ```
+    pub fn from_toml(text: &str) -> Result<Self, Problems> {
+        file::read(text, read)
+    }
+}
+
+fn read(reader: &mut Reader<'_>, document: &DeTable<'_>) -> Settings {
+    let mut settings = Settings::default();
+    if let Some(value) = document.get("credentials") {
+        (settings.http.credentials, settings.http.credential_hosts) = credentials::read(reader, value);
+    }
+    if let Some(table) = reader.table_in(document, "work") {
+        let names = document.get("credentials").and_then(|value| value.get_ref().as_table());
+        sections::read_work(reader, table, names, &mut settings);
+    }
+    if let Some(table) = reader.table_in(document, "http") {
+        sections::read_http(reader, table, &mut settings.http);
+    }
+    if let Some(table) = reader.table_in(document, "signals") {
+        sections::read_signals(reader, table, &mut settings.signals);
+    }
+    settings
 }

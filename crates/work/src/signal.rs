@@ -1,7 +1,7 @@
 //! Signals: deduplicated alerts. All signals with the same fingerprint create one task.
 //!
 //! ```text
-//!          no task, or it is over            its task lives: ready, running, in conflict, or failed not long ago
+//!          no task, or it is over            its task is live: ready, running, conflicted, or failed recently
 //! signal ─────────────────────────▶ created ◀──────┐
 //!          └──────────────────────▶ duplicate, counted
 //! ```
@@ -10,7 +10,10 @@ use std::fmt;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::{Moment, TaskId, TaskState};
+use crate::store::{Result, SignalKey};
+use crate::with_retry::with_retry;
+use crate::work::{Shared, Work};
+use crate::{Error, Moment, Submitted, Task, TaskId, TaskState};
 
 /// The identity of a signal: two signals with the same 32 bytes in one namespace are the same.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -114,11 +117,55 @@ impl Signalled {
 
     /// Converts the store's record: `Created` if the recorded task is `mine`, the task that the caller submitted, and
     /// `Duplicate` otherwise.
-    pub(crate) fn kept(holder: TaskId, occurrences: i64, mine: Option<TaskId>) -> Self {
+    pub(crate) fn of_holder(holder: TaskId, occurrences: i64, mine: Option<TaskId>) -> Self {
         if mine == Some(holder) {
             return Self::Created(holder);
         }
         Self::Duplicate { task: holder, occurrences: u64::try_from(occurrences).unwrap_or(1) }
+    }
+}
+
+impl Work {
+    /// Submits a task for a signal, unless a live task with its fingerprint exists in its namespace. In that case it
+    /// counts an occurrence of the live task and returns it. If any number of nodes receive the same signal at once,
+    /// one task is created.
+    ///
+    /// The suppression ends with the task; a failed task suppresses further signals for
+    /// [`suppress_failed`](crate::SignalSettings::suppress_failed). If the future is dropped, the signal may or may not be
+    /// counted.
+    pub async fn signal(&self, fingerprint: Fingerprint, task: Task) -> Result<Signalled> {
+        let mut prepared = self.prepare_tasks(vec![task]).await?;
+        let Some(task) = prepared.first_mut() else {
+            return Err(Error::NotPossible("no task was submitted".to_owned()));
+        };
+        // The fingerprint replaces the deduplication key.
+        task.dedup = None;
+        let Shared { store, call_policy, settings, .. } = &*self.shared;
+        let namespace = task.namespace.clone();
+        let key =
+            SignalKey { namespace: &namespace, fingerprint, failed_for: settings.signals.suppress_failed };
+        let signalled = with_retry(call_policy, |_| store.signal(&key, task)).await?;
+        let result = match signalled {
+            Signalled::Created(task) => Submitted::Created(task),
+            Signalled::Duplicate { task, .. } => Submitted::Duplicate(task),
+        };
+        self.count_submitted(&prepared, &[result]);
+        Ok(signalled)
+    }
+
+    /// Counts an occurrence of a signal whose task is live; returns `None` if there is none. If a response is lost, the
+    /// occurrence may be counted twice.
+    pub async fn signal_again(&self, namespace: &str, fingerprint: Fingerprint) -> Result<Option<Signalled>> {
+        let Shared { store, call_policy, settings, .. } = &*self.shared;
+        let key = SignalKey { namespace, fingerprint, failed_for: settings.signals.suppress_failed };
+        with_retry(call_policy, |_| store.signal_again(&key)).await
+    }
+
+    /// Returns the task of a signal, if it is live. Counts nothing. Cancel-safe.
+    pub async fn signal_task(&self, namespace: &str, fingerprint: Fingerprint) -> Result<Option<TaskId>> {
+        let Shared { store, call_policy, settings, .. } = &*self.shared;
+        let key = SignalKey { namespace, fingerprint, failed_for: settings.signals.suppress_failed };
+        with_retry(call_policy, |_| store.signal_task(&key)).await
     }
 }
 
@@ -127,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_do_not_run_together() {
+    fn fingerprints_depend_on_part_boundaries() {
         assert_eq!(Fingerprint::of(["disk", "full"]), Fingerprint::of(["disk", "full"]));
         assert_ne!(Fingerprint::of(["disk", "full"]), Fingerprint::of(["diskf", "ull"]));
         assert_ne!(Fingerprint::of(["disk"]), Fingerprint::of(["disk", ""]));

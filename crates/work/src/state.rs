@@ -3,7 +3,7 @@
 //! ```text
 //! blocked → ready → running → succeeded
 //!             ↑        ├→ ready, due later                (a retry, a snooze, a rescue)
-//!             │        ├→ conflicted → ready | discarded  (somebody must decide)
+//!             │        ├→ conflicted → ready | discarded  (an operator decides)
 //!             └────────┴→ failed     → ready | discarded  (kept with every attempt)
 //! any live state → cancelled
 //! ```
@@ -108,7 +108,7 @@ impl FromStr for StepState {
 /// The word is not the name of a state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "not a state; the states are blocked, ready, running, succeeded, failed, conflicted, discarded and cancelled"
+    "unknown state: expected blocked, ready, running, succeeded, failed, conflicted, discarded or cancelled"
 )]
 pub struct UnknownState;
 
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_and_words_read_back() {
+    fn codes_and_names_round_trip() {
         for state in StepState::ALL {
             assert_eq!(StepState::of_code(state.code()), Some(state));
             assert_eq!(state.name().parse(), Ok(state));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_is_what_its_steps_say() {
+    fn a_task_state_follows_from_its_steps() {
         use StepState::{Blocked, Cancelled, Discarded, Failed, Ready, Running, Succeeded};
         assert_eq!(TaskState::of([Succeeded, Succeeded]), TaskState::Succeeded);
         assert_eq!(TaskState::of([Failed, Blocked, Running]), TaskState::Running);

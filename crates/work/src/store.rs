@@ -9,11 +9,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::watch;
 
-use crate::filter::{Action, Filter, Page};
-use crate::look::{Count, StepPage, TasksSeen};
-use crate::node::{NodeRecord, NodeRow};
-use crate::pulse::{Asked, Kept, PulseRow};
+use crate::query::{Action, PageRequest, ScannedTasks, StepCount, StepFilter, StepPage};
 use crate::record::{QueueStats, TaskRecord};
+use crate::stats::{NodeRecord, NodeReport, StatsQuery, StatsRow, StatsRows};
 use crate::version::VersionRecord;
 use crate::{
     Error, Fingerprint, InvalidTask, Lane, Payload, Settings, SignalRecord, Signalled, StepId, StepState,
@@ -90,7 +88,7 @@ impl Submitted {
 
 /// The steps that a worker can run.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wants {
+pub(crate) struct Selection {
     /// An empty list means all namespaces.
     pub(crate) namespaces: Vec<String>,
     /// An empty list means all queues.
@@ -101,7 +99,7 @@ pub(crate) struct Wants {
 
 /// A claimed step.
 #[derive(Clone, Debug)]
-pub(crate) struct Claimed {
+pub(crate) struct ClaimRow {
     pub(crate) step: StepId,
     pub(crate) lane: LaneId,
     pub(crate) policy: PolicyNumber,
@@ -116,7 +114,7 @@ pub(crate) struct Claimed {
     pub(crate) trace: Option<String>,
     pub(crate) payload: Payload,
     /// The position of the row in the store, if that helps to find it again; the row may have moved since.
-    pub(crate) whereabouts: Option<Box<str>>,
+    pub(crate) ctid_hint: Option<Box<str>>,
     /// The host that the step calls.
     pub(crate) destination: Option<Box<str>>,
 }
@@ -129,13 +127,14 @@ pub(crate) struct Report {
     pub(crate) has_children: bool,
     pub(crate) took: Duration,
     /// The position of the row at the time of the claim.
-    pub(crate) whereabouts: Option<Box<str>>,
+    pub(crate) ctid_hint: Option<Box<str>>,
     /// The number of the attempt; the first is 1.
     pub(crate) attempt: i32,
     pub(crate) destination: Option<Box<str>>,
     pub(crate) exit: Exit,
 }
 
+/// The exit of a step from `running`.
 #[derive(Clone, Debug)]
 pub(crate) enum Exit {
     Succeeded(Payload),
@@ -143,51 +142,106 @@ pub(crate) enum Exit {
     Retry {
         delay: Duration,
         refreshed: bool,
-        why: Why,
+        why: FailureText,
     },
     /// The step is requeued without a failure.
     Requeued {
         delay: Duration,
-        reason: Reason,
+        reason: RequeueReason,
         message: String,
     },
-    Failed(Why),
-    Conflicted(Why),
+    Failed(FailureText),
+    Conflicted(FailureText),
 }
 
 impl Exit {
     /// Returns the outcome under which the attempt is recorded.
-    pub(crate) const fn outcome(&self) -> Outcome {
+    pub(crate) const fn outcome(&self) -> AttemptOutcome {
         match self {
-            Self::Succeeded(_) => Outcome::Succeeded,
-            Self::Retry { .. } => Outcome::Retried,
+            Self::Succeeded(_) => AttemptOutcome::Succeeded,
+            Self::Retry { .. } => AttemptOutcome::Retried,
             Self::Requeued { reason, .. } => reason.outcome(),
-            Self::Failed(_) => Outcome::Failed,
-            Self::Conflicted(_) => Outcome::Conflicted,
+            Self::Failed(_) => AttemptOutcome::Failed,
+            Self::Conflicted(_) => AttemptOutcome::Conflicted,
+        }
+    }
+
+    /// Returns the state of the step after the exit.
+    pub(crate) const fn state(&self) -> StepState {
+        match self {
+            Self::Succeeded(_) => StepState::Succeeded,
+            Self::Retry { .. } | Self::Requeued { .. } => StepState::Ready,
+            Self::Failed(_) => StepState::Failed,
+            Self::Conflicted(_) => StepState::Conflicted,
+        }
+    }
+
+    /// Returns the wait before the next run, or `None` if there is none.
+    pub(crate) const fn delay(&self) -> Option<Duration> {
+        match self {
+            Self::Retry { delay, .. } | Self::Requeued { delay, .. } => Some(*delay),
+            Self::Succeeded(_) | Self::Failed(_) | Self::Conflicted(_) => None,
+        }
+    }
+
+    /// Returns whether the exit counts as a failure.
+    pub(crate) const fn is_failure(&self) -> bool {
+        matches!(self, Self::Retry { .. } | Self::Failed(_) | Self::Conflicted(_))
+    }
+
+    /// Returns whether the credentials were refreshed for the next attempt.
+    pub(crate) const fn is_refreshed(&self) -> bool {
+        matches!(self, Self::Retry { refreshed: true, .. })
+    }
+
+    /// Returns the class of the failure, or `None` if the exit is not a failure.
+    pub(crate) const fn class(&self) -> Option<&'static str> {
+        match self {
+            Self::Retry { why, .. } | Self::Failed(why) | Self::Conflicted(why) => Some(why.class),
+            Self::Succeeded(_) | Self::Requeued { .. } => None,
+        }
+    }
+
+    /// Returns the recorded message; empty for a success.
+    pub(crate) fn message(&self) -> &str {
+        match self {
+            Self::Retry { why, .. } | Self::Failed(why) | Self::Conflicted(why) => &why.message,
+            Self::Requeued { message, .. } => message,
+            Self::Succeeded(_) => "",
         }
     }
 }
 
 /// The recorded class and message of a failed attempt.
 #[derive(Clone, Debug)]
-pub(crate) struct Why {
+pub(crate) struct FailureText {
     pub(crate) class: &'static str,
     pub(crate) message: String,
 }
 
 /// The reason for a requeue without a failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Reason {
+pub(crate) enum RequeueReason {
     Snoozed,
     Shutdown,
     Busy,
+}
+
+impl RequeueReason {
+    const fn outcome(self) -> AttemptOutcome {
+        match self {
+            Self::Snoozed => AttemptOutcome::Snoozed,
+            Self::Shutdown => AttemptOutcome::Shutdown,
+            Self::Busy => AttemptOutcome::Busy,
+        }
+    }
 }
 
 /// The recorded outcome of an attempt.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
-pub enum Outcome {
+pub enum AttemptOutcome {
     /// The attempt succeeded.
     Succeeded,
     /// The attempt failed, and the policy granted another.
@@ -202,11 +256,11 @@ pub enum Outcome {
     Shutdown,
     /// The destination was at a limit, or its breaker was open.
     Busy,
-    /// The worker vanished.
+    /// The worker was lost.
     Rescued,
 }
 
-impl Outcome {
+impl AttemptOutcome {
     /// Every outcome.
     pub const ALL: [Self; 8] = [
         Self::Succeeded,
@@ -234,13 +288,22 @@ impl Outcome {
     }
 
     /// Returns the number that the stores keep. A number is never reused for another outcome.
-    pub(crate) fn code(self) -> i16 {
-        let place = Self::ALL.iter().position(|outcome| *outcome == self);
-        place.and_then(|place| i16::try_from(place).ok()).unwrap_or(-1)
+    pub(crate) const fn code(self) -> i16 {
+        match self {
+            Self::Succeeded => 0,
+            Self::Retried => 1,
+            Self::Failed => 2,
+            Self::Conflicted => 3,
+            Self::Snoozed => 4,
+            Self::Shutdown => 5,
+            Self::Busy => 6,
+            Self::Rescued => 7,
+        }
     }
 
+    /// Returns the outcome with this number.
     pub(crate) fn of_code(code: i16) -> Option<Self> {
-        usize::try_from(code).ok().and_then(|place| Self::ALL.get(place)).copied()
+        Self::ALL.into_iter().find(|outcome| outcome.code() == code)
     }
 }
 
@@ -251,14 +314,14 @@ pub enum Receipt {
     /// The report changed the step.
     Accepted,
     /// The same lease was reported before, with this outcome. Nothing changed.
-    Recorded(Outcome),
+    Recorded(AttemptOutcome),
     /// The lease is no longer valid. Nothing changed.
     Fenced,
 }
 
 /// A step that ended as `failed` or `conflicted`, for notifications.
 #[derive(Clone, Debug)]
-pub(crate) struct Ended {
+pub(crate) struct EndedStep {
     pub(crate) step: StepId,
     pub(crate) lane: LaneId,
     pub(crate) state: StepState,
@@ -268,7 +331,7 @@ pub(crate) struct Ended {
 }
 
 /// Creates the notification task for a step that ended, to be stored in the same transaction.
-pub(crate) type Tell<'a> = &'a (dyn Fn(&Ended) -> Option<NewTask> + Send + Sync);
+pub(crate) type NotifyFn<'a> = &'a (dyn Fn(&EndedStep) -> Option<NewTask> + Send + Sync);
 
 /// The result of a rescue.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -296,8 +359,8 @@ pub(crate) struct PruneRule {
     pub(crate) limit: i64,
 }
 
-/// The largest number of workers removed at once.
-pub(crate) const WORKERS_FORGOTTEN: i64 = 10_000;
+/// The largest number of workers that are pruned at once.
+pub(crate) const MAX_PRUNED_WORKERS: i64 = 10_000;
 
 /// The limits on the number of lanes.
 #[derive(Clone, Copy, Debug)]
@@ -324,8 +387,10 @@ impl LaneLimits {
         } else {
             return Ok(());
         };
-        let Lane { namespace, queue, operation, .. } = lane;
-        let lane = format!("namespace `{namespace}`, queue `{queue}`, operation `{operation}`").into();
+        let Lane { namespace, queue, operation, priority, .. } = lane;
+        let lane =
+            format!("namespace `{namespace}`, queue `{queue}`, operation `{operation}`, priority {priority}")
+                .into();
         Err(InvalidTask::TooManyLanes { lane, limit, setting }.into())
     }
 }
@@ -338,6 +403,16 @@ pub enum Pausable {
     Queue,
     /// An operation, by name.
     Operation,
+}
+
+impl Pausable {
+    /// Returns the number that the stores keep. A number is never reused for another kind.
+    pub(crate) const fn code(self) -> i16 {
+        match self {
+            Self::Queue => 0,
+            Self::Operation => 1,
+        }
+    }
 }
 
 /// A compiled policy to store.
@@ -366,49 +441,37 @@ pub(crate) enum Activate {
     IfNone,
 }
 
-/// Stores steps and changes them.
+impl Activate {
+    /// Returns whether a version becomes active, given whether it is new, whether it is active already, and whether
+    /// another version is active.
+    pub(crate) const fn applies(self, is_new: bool, is_active: bool, has_other: bool) -> bool {
+        match self {
+            Self::Always => has_other || !is_active,
+            Self::IfUnseen => is_new || !(has_other || is_active),
+            Self::IfNone => !(has_other || is_active),
+        }
+    }
+}
+
+/// A store: the sum of its four parts.
+pub(crate) trait Store: QueueStore + AdminStore + StatsStore + PolicyStore {}
+
+impl<S: QueueStore + AdminStore + StatsStore + PolicyStore> Store for S {}
+
+/// Accepts tasks, hands their steps to workers, and processes the workers' reports.
 #[async_trait]
-pub(crate) trait Store: Send + Sync + std::fmt::Debug {
-    /// Migrates the schema. Safe to call repeatedly, and from many nodes at once.
-    async fn migrate(&self) -> Result<()>;
-
-    /// Returns the numbers of these policies, and stores new ones.
-    async fn publish(&self, policies: &[PolicyRow]) -> Result<Vec<PolicyNumber>>;
-
-    /// Returns the canonical text of a stored policy.
-    async fn policy(&self, number: PolicyNumber) -> Result<Option<String>>;
-
-    /// Stores a version of the policies, and activates it if the condition holds. Returns whether it replaced another
-    /// active version.
-    async fn activate(&self, version: &NewVersion<'_>, when: Activate) -> Result<bool>;
-
-    /// Returns the hash of the active version.
-    async fn active(&self) -> Result<Option<Vec<u8>>>;
-
-    /// Returns a version as a policy file.
-    async fn version_file(&self, hash: &[u8]) -> Result<Option<String>>;
-
-    /// Returns versions, the last deployed first.
-    async fn versions(&self, limit: i64) -> Result<Vec<VersionRecord>>;
-
-    /// Signals that another version may have become active. Signals may be missed, so the receiver also polls.
-    fn policies_told(&self) -> watch::Receiver<()>;
-
+pub(crate) trait QueueStore: Send + Sync + std::fmt::Debug {
     /// Returns the numbers of these lanes, and creates new ones within the limits.
-    async fn lanes(&self, lanes: &[Lane], limits: LaneLimits) -> Result<Vec<LaneId>>;
+    async fn lane_ids(&self, lanes: &[Lane], limits: LaneLimits) -> Result<Vec<LaneId>>;
 
     /// Returns all lanes.
     async fn all_lanes(&self) -> Result<Vec<(LaneId, Lane)>>;
 
     /// Returns the number of the worker of this name. All workers of the same name share it.
-    async fn register(&self, name: &str) -> Result<WorkerId>;
+    async fn register_worker(&self, name: &str) -> Result<WorkerId>;
 
     /// Records that a worker is running. If the worker was removed meanwhile, it is stored again under the same number.
-    async fn seen(&self, worker: WorkerId, name: &str) -> Result<()>;
-
-    /// Removes workers that have not reported for an hour and that no step or attempt mentions. Returns their number.
-    /// However often this is called, the steps and attempts are searched about once an hour.
-    async fn forget_workers(&self) -> Result<u64>;
+    async fn touch_worker(&self, worker: WorkerId, name: &str) -> Result<()>;
 
     /// Submits tasks, all or none. `again` says that an earlier call, whose response was lost, may have submitted them.
     async fn submit(&self, tasks: &[NewTask], again: bool) -> Result<Vec<Submitted>>;
@@ -426,11 +489,11 @@ pub(crate) trait Store: Send + Sync + std::fmt::Debug {
     /// Claims at most `limit` due steps of one lane for a worker, most urgent first.
     async fn claim(
         &self,
-        wants: &Wants,
+        selection: &Selection,
         worker: WorkerId,
         limit: i64,
         lease: Duration,
-    ) -> Result<Vec<Claimed>>;
+    ) -> Result<Vec<ClaimRow>>;
 
     /// Returns the outputs of the parents of these steps: step, name of the parent, output.
     async fn inputs(&self, steps: &[StepId]) -> Result<Vec<(StepId, String, Payload)>>;
@@ -438,69 +501,115 @@ pub(crate) trait Store: Send + Sync + std::fmt::Debug {
     /// Extends the leases to `lease` from now. Returns for each whether it is still valid.
     async fn renew(&self, held: &[(StepId, i64)], lease: Duration) -> Result<Vec<bool>>;
 
+    /// Returns a step that is held under this lease, and the time since its claim; `None` if the lease is no longer
+    /// valid. The payload and the position of the row are not read.
+    async fn held_step(&self, step: StepId, lease: i64) -> Result<Option<(ClaimRow, Duration)>>;
+
     /// Processes reports, each independently. Returns a receipt for each.
-    async fn finish(&self, reports: &[Report], tell: Tell<'_>) -> Result<Vec<Receipt>>;
+    async fn finish(&self, reports: &[Report], notify: NotifyFn<'_>) -> Result<Vec<Receipt>>;
 
     /// Rescues steps whose leases have expired.
-    async fn rescue(&self, rule: RescueRule, tell: Tell<'_>) -> Result<Rescued>;
+    async fn rescue(&self, rule: RescueRule, notify: NotifyFn<'_>) -> Result<Rescued>;
 
-    /// Deletes history beyond the retention, and returns the number of deleted steps. Callers repeat it until it
-    /// returns zero.
-    async fn prune(&self, rule: PruneRule) -> Result<u64>;
+    /// Signals that steps may have become due. Signals may be missed, so the receiver also polls.
+    fn wakes(&self) -> watch::Receiver<()>;
+}
 
-    /// Returns space that pruning has freed, in small portions.
-    async fn compact(&self) -> Result<()>;
+/// Serves operators: queries of tasks and steps, actions on them, and the upkeep of the tables.
+#[async_trait]
+pub(crate) trait AdminStore: Send + Sync + std::fmt::Debug {
+    /// Migrates the schema. Safe to call repeatedly, and from many nodes at once.
+    async fn migrate(&self) -> Result<()>;
 
     /// Returns a task with its steps, if it exists; payloads and outputs only if requested.
     async fn task(&self, id: TaskId, with_payloads: bool) -> Result<Option<TaskRecord>>;
 
     /// Returns matching steps, newest first, among a bounded number of the newest steps after the previous page.
-    async fn look(&self, filter: &Filter, page: &Page) -> Result<StepPage>;
+    async fn scan(&self, filter: &StepFilter, page: &PageRequest) -> Result<StepPage>;
 
     /// Returns the number of matching steps, up to `most`, among a bounded number of the newest steps.
-    async fn count(&self, filter: &Filter, most: u64) -> Result<Count>;
+    async fn count_steps(&self, filter: &StepFilter, most: u64) -> Result<StepCount>;
 
     /// Returns at most `limit` tasks with a matching step, newest first, before this one, among a bounded number of the
     /// newest steps.
-    async fn tasks(&self, filter: &Filter, before: Option<TaskId>, limit: u32) -> Result<TasksSeen>;
+    async fn scan_tasks(
+        &self,
+        filter: &StepFilter,
+        before: Option<TaskId>,
+        limit: u32,
+    ) -> Result<ScannedTasks>;
 
     /// Returns signals, the most recent first.
-    async fn signals(&self, namespace: Option<&str>, limit: u32) -> Result<Vec<SignalRecord>>;
-
-    /// Returns a step that is held under this lease, and the time since its claim; `None` if the lease is no longer
-    /// valid. Payload and whereabouts are not read.
-    async fn held(&self, step: StepId, lease: i64) -> Result<Option<(Claimed, Duration)>>;
+    async fn list_signals(&self, namespace: Option<&str>, limit: u32) -> Result<Vec<SignalRecord>>;
 
     /// Returns the number of steps that the action would change.
-    async fn affected(&self, filter: &Filter, action: &Action) -> Result<u64>;
+    async fn affected(&self, filter: &StepFilter, action: &Action) -> Result<u64>;
 
     /// Applies the action to every matching step in one transaction. Returns their number.
-    async fn act(&self, filter: &Filter, action: &Action) -> Result<u64>;
+    async fn act(&self, filter: &StepFilter, action: &Action) -> Result<u64>;
 
     /// Pauses or resumes claims of the steps of a queue or an operation.
     async fn pause(&self, namespace: &str, what: Pausable, name: &str, paused: bool) -> Result<()>;
 
+    /// Deletes history beyond the retention, and returns the number of deleted steps. Callers repeat it until it
+    /// returns zero.
+    async fn prune(&self, rule: PruneRule) -> Result<u64>;
+
+    /// Removes workers that have not reported for an hour and that no step or attempt mentions. Returns their number.
+    /// However often this is called, the steps and attempts are searched about once an hour.
+    async fn prune_workers(&self) -> Result<u64>;
+
+    /// Returns space that pruning has freed, in small portions.
+    async fn compact(&self) -> Result<()>;
+}
+
+/// Counts steps by state, and keeps the recent activity and the list of nodes.
+#[async_trait]
+pub(crate) trait StatsStore: Send + Sync + std::fmt::Debug {
     /// Returns the numbers of steps by state, for each queue and operation.
-    async fn stats(&self, stale_after: Duration) -> Result<Vec<QueueStats>>;
+    async fn queue_stats(&self, stale_after: Duration) -> Result<Vec<QueueStats>>;
 
     /// Returns the age of the oldest snapshot, which prevents the removal of dead rows.
     async fn oldest_snapshot(&self) -> Result<Duration>;
 
     /// Adds the counts of a node, and stores its report about itself.
-    async fn beat(&self, rows: &[PulseRow], node: Option<&NodeRow>) -> Result<()>;
+    async fn add_stats(&self, rows: &[StatsRow], node: Option<&NodeReport>) -> Result<()>;
 
     /// Removes a node from the list.
-    async fn leave(&self, node: uuid::Uuid) -> Result<()>;
+    async fn remove_node(&self, node: uuid::Uuid) -> Result<()>;
 
     /// Deletes counts and nodes that are too old.
-    async fn forget(&self) -> Result<()>;
+    async fn prune_stats(&self) -> Result<()>;
 
     /// Returns the counts of recent activity.
-    async fn pulse(&self, asked: &Asked<'_>) -> Result<Kept>;
+    async fn recent_stats(&self, query: &StatsQuery<'_>) -> Result<StatsRows>;
 
     /// Returns the nodes, live ones first.
     async fn nodes(&self) -> Result<Vec<NodeRecord>>;
+}
 
-    /// Signals that steps may have become due. Signals may be missed, so the receiver also polls.
-    fn wakes(&self) -> watch::Receiver<()>;
+/// Keeps compiled policies, and the versions of the policies.
+#[async_trait]
+pub(crate) trait PolicyStore: Send + Sync + std::fmt::Debug {
+    /// Returns the numbers of these policies, and stores new ones.
+    async fn store_policies(&self, policies: &[PolicyRow]) -> Result<Vec<PolicyNumber>>;
+
+    /// Returns the canonical text of a stored policy.
+    async fn policy(&self, number: PolicyNumber) -> Result<Option<String>>;
+
+    /// Stores a version of the policies, and activates it if the condition holds. Returns whether it replaced another
+    /// active version.
+    async fn activate_version(&self, version: &NewVersion<'_>, when: Activate) -> Result<bool>;
+
+    /// Returns the hash of the active version.
+    async fn active_version(&self) -> Result<Option<Vec<u8>>>;
+
+    /// Returns a version as a policy file.
+    async fn version_file(&self, hash: &[u8]) -> Result<Option<String>>;
+
+    /// Returns versions, the last deployed first.
+    async fn versions(&self, limit: i64) -> Result<Vec<VersionRecord>>;
+
+    /// Signals that another version may have become active. Signals may be missed, so the receiver also polls.
+    fn policy_changes(&self) -> watch::Receiver<()>;
 }

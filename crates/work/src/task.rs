@@ -1,15 +1,10 @@
 //! Tasks and their steps, as they are submitted.
 
-mod graph;
-mod invalid;
-
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Serialize;
-
-pub(crate) use graph::graph;
-pub use invalid::InvalidTask;
 
 use crate::{Fingerprint, Kind, Payload};
 
@@ -32,7 +27,7 @@ pub struct Task {
     pub(crate) dedup: Option<String>,
     pub(crate) dedup_retention: Option<Duration>,
     pub(crate) trace: Option<String>,
-    pub(crate) mark: Option<Fingerprint>,
+    pub(crate) request_fingerprint: Option<Fingerprint>,
     pub(crate) steps: Vec<Step>,
 }
 
@@ -113,11 +108,11 @@ impl Task {
     }
 
     /// Stores a fingerprint of the request in the task's id. If a caller repeats a request under the same key, it can
-    /// check with [`TaskId::bears`](crate::TaskId::bears) whether the request was the same, as long as the key is
+    /// check with [`TaskId::has_fingerprint`](crate::TaskId::has_fingerprint) whether the request was the same, as long as the key is
     /// remembered. Different keys need different fingerprints.
     #[must_use]
-    pub fn mark(mut self, mark: Fingerprint) -> Self {
-        self.mark = Some(mark);
+    pub fn request_fingerprint(mut self, fingerprint: Fingerprint) -> Self {
+        self.request_fingerprint = Some(fingerprint);
         self
     }
 
@@ -194,10 +189,10 @@ impl Step {
     #[cfg(feature = "http")]
     pub fn http(operation: impl Into<String>, request: &crate::HttpStep) -> Self {
         let mut step = Self { kind: Kind::Http, ..Self::new(operation) };
-        match request.payload() {
-            Ok(payload) => {
+        match request.payload_and_destination() {
+            Ok((payload, destination)) => {
                 step.payload = payload;
-                step.destination = request.destination().ok();
+                step.destination = Some(destination);
             }
             Err(wrong) => {
                 step.problem =
@@ -278,5 +273,254 @@ impl Step {
     /// Returns the name of the step in messages.
     pub(crate) fn shown(&self) -> &str {
         self.name.as_deref().unwrap_or(&self.operation)
+    }
+}
+
+/// The dependencies between steps, by number.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Graph {
+    /// The edges from parent to child, each once.
+    pub(crate) edges: Vec<(usize, usize)>,
+    /// The number of parents of each step.
+    pub(crate) parents: Vec<i32>,
+    /// The number of children of each step.
+    pub(crate) children: Vec<i32>,
+}
+
+/// Numbers the steps in their order, and refuses cycles.
+pub(crate) fn graph(steps: &[Step]) -> Result<Graph, InvalidTask> {
+    let names = numbers(steps)?;
+    let mut parents = Vec::with_capacity(steps.len());
+    for step in steps {
+        let mut mine = BTreeSet::new();
+        for parent in &step.after {
+            let number = names.get(parent.as_str()).ok_or_else(|| InvalidTask::NoSuchParent {
+                step: step.shown().to_owned(),
+                parent: parent.clone(),
+            })?;
+            mine.insert(*number);
+        }
+        parents.push(mine);
+    }
+    if let Some(circle) = circle(&parents) {
+        let name = |number: &usize| steps.get(*number).map_or("?", Step::shown);
+        let path: Vec<_> = circle.iter().map(name).collect();
+        return Err(InvalidTask::Cycle { path: path.join(" → ") });
+    }
+    Ok(count(&parents))
+}
+
+fn numbers(steps: &[Step]) -> Result<BTreeMap<&str, usize>, InvalidTask> {
+    let mut names = BTreeMap::new();
+    for (number, step) in steps.iter().enumerate() {
+        let Some(name) = step.name.as_deref() else { continue };
+        if names.insert(name, number).is_some() {
+            return Err(InvalidTask::SameName { name: name.to_owned() });
+        }
+    }
+    Ok(names)
+}
+
+fn count(parents: &[BTreeSet<usize>]) -> Graph {
+    let mut graph = Graph { children: vec![0; parents.len()], ..Graph::default() };
+    for (child, mine) in parents.iter().enumerate() {
+        graph.parents.push(i32::try_from(mine.len()).unwrap_or(i32::MAX));
+        for parent in mine {
+            graph.edges.push((*parent, child));
+            if let Some(children) = graph.children.get_mut(*parent) {
+                *children += 1;
+            }
+        }
+    }
+    graph
+}
+
+/// Returns a cycle, from its first step back to itself, if there is one.
+///
+/// Removes the steps whose parents are all removed, until none is left to remove. Every remaining step has a
+/// remaining parent, so a walk from parent to parent must return to a step that it has visited.
+fn circle(parents: &[BTreeSet<usize>]) -> Option<Vec<usize>> {
+    let mut waiting: Vec<usize> = parents.iter().map(BTreeSet::len).collect();
+    let mut children = vec![Vec::new(); parents.len()];
+    for (child, mine) in parents.iter().enumerate() {
+        for parent in mine {
+            children.get_mut(*parent)?.push(child);
+        }
+    }
+    let mut free: Vec<usize> = (0..parents.len()).filter(|step| waiting.get(*step) == Some(&0)).collect();
+    let mut left: BTreeSet<usize> = (0..parents.len()).collect();
+    while let Some(step) = free.pop() {
+        left.remove(&step);
+        for child in children.get(step)? {
+            let waits = waiting.get_mut(*child)?;
+            *waits -= 1;
+            if *waits == 0 {
+                free.push(*child);
+            }
+        }
+    }
+    let mut path = vec![*left.first()?];
+    loop {
+        let here = *path.last()?;
+        let next = *parents.get(here)?.iter().find(|parent| left.contains(parent))?;
+        if let Some(start) = path.iter().position(|step| *step == next) {
+            path.push(next);
+            path.drain(..start);
+            // The walk goes from child to parent; the message shows the path from parent to child.
+            path.reverse();
+            return Some(path);
+        }
+        path.push(next);
+    }
+}
+
+/// The reason why a task is not accepted. Nothing was stored.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidTask {
+    /// The task has no steps.
+    #[error("the task has no steps: add at least one")]
+    NoSteps,
+    /// The task has too many steps.
+    #[error("the task has {count} steps, and the limit is {limit} (work.max_steps)")]
+    TooManySteps {
+        /// The number of its steps.
+        count: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The task needs a new lane, and the limit is reached. A lane is a combination of namespace, queue, operation,
+    /// kind and priority.
+    #[error(
+        "{lane} is a new combination of names, and the limit of {limit} combinations is reached ({setting}): use existing names, or raise the limit"
+    )]
+    TooManyLanes {
+        /// A description of the lane.
+        lane: Box<str>,
+        /// The limit.
+        limit: u64,
+        /// The setting: the limit for the namespace, or for the store.
+        setting: &'static str,
+    },
+    /// A name is invalid.
+    #[error("{what} {name:?} is invalid: expected 1 to 200 characters without control characters")]
+    BadName {
+        /// The kind of the name.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// The namespace is reserved for notifications.
+    #[error("namespace `{namespace}` is reserved for notifications: submit to another namespace")]
+    Reserved {
+        /// The namespace.
+        namespace: String,
+    },
+    /// Two steps have the same name.
+    #[error("two steps are named `{name}`: give each step a unique name")]
+    SameName {
+        /// The name.
+        name: String,
+    },
+    /// A parent does not exist.
+    #[error("step `{step}` runs after `{parent}`, but the task has no step of that name")]
+    NoSuchParent {
+        /// The step.
+        step: String,
+        /// The name of the missing parent.
+        parent: String,
+    },
+    /// The steps depend on each other in a cycle.
+    #[error("the steps depend on each other in a cycle: {path}")]
+    Cycle {
+        /// The cycle: `a → b → a`.
+        path: String,
+    },
+    /// A payload exceeds the size limit.
+    #[error("the payload of step `{step}` has {size} bytes, and the limit is {limit} (work.max_payload)")]
+    PayloadTooLarge {
+        /// The step.
+        step: String,
+        /// The size of the payload, in bytes.
+        size: usize,
+        /// The limit, in bytes.
+        limit: usize,
+    },
+    /// A payload cannot be serialised as JSON.
+    #[error("the payload of `{operation}` cannot be serialized as JSON: {why}")]
+    NotJson {
+        /// The operation.
+        operation: String,
+        /// The error of serde.
+        why: String,
+    },
+    /// A policy is not defined.
+    #[error("step `{step}` names policy `{policy}`, which is not defined")]
+    NoSuchPolicy {
+        /// The step.
+        step: String,
+        /// The policy.
+        policy: String,
+    },
+    /// A priority is out of range.
+    #[error("step `{step}` has priority {priority}: expected 0 (claimed first) to 9")]
+    Priority {
+        /// The step.
+        step: String,
+        /// The priority.
+        priority: u8,
+    },
+    /// A delay is too long.
+    #[error("{what} is {delay:?}: expected at most 365 days")]
+    TooLong {
+        /// The name of the delay.
+        what: &'static str,
+        /// The length of the delay.
+        delay: Duration,
+    },
+    /// An HTTP request is invalid.
+    #[error("step `{step}` has an invalid HTTP request: {why}")]
+    Request {
+        /// The step.
+        step: String,
+        /// The reason.
+        why: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(name: &str, after: &[&str]) -> Step {
+        let mut step = Step::new("op");
+        step.name = Some(name.to_owned());
+        step.after = after.iter().map(|parent| (*parent).to_owned()).collect();
+        step
+    }
+
+    #[test]
+    fn a_diamond_is_counted() {
+        let steps = [step("d", &["b", "c", "b"]), step("b", &["a"]), step("c", &["a"]), step("a", &[])];
+        let graph = graph(&steps).unwrap();
+        assert_eq!(graph.parents, [2, 1, 1, 0]);
+        assert_eq!(graph.children, [0, 1, 1, 2]);
+        assert_eq!(graph.edges.len(), 4);
+    }
+
+    #[test]
+    fn a_cycle_is_rejected_with_its_path() {
+        let steps = [step("a", &["c"]), step("b", &["a"]), step("c", &["b"]), step("d", &["c"])];
+        assert_eq!(graph(&steps), Err(InvalidTask::Cycle { path: "a → b → c → a".to_owned() }));
+        let itself = [step("a", &["a"])];
+        assert_eq!(graph(&itself), Err(InvalidTask::Cycle { path: "a → a".to_owned() }));
+    }
+
+    #[test]
+    fn unknown_parents_and_duplicate_names_are_rejected() {
+        let missing = [step("a", &["x"])];
+        assert!(matches!(graph(&missing), Err(InvalidTask::NoSuchParent { .. })));
+        let twice = [step("a", &[]), step("a", &[])];
+        assert!(matches!(graph(&twice), Err(InvalidTask::SameName { .. })));
     }
 }

@@ -3,16 +3,14 @@
 //! ```text
 //!   fetch ──claims──▶ run ──reports──▶ finish ──▶ the store
 //!     ▲                                   │
-//!     └────────── a place is free ────────┘     only when the report is durable
+//!     └────────── a slot is free ─────────┘     only when the report is durable
 //! ```
 //!
 //! `fetch` claims as many steps as there are free slots. `finish` writes all reports that arrived while it wrote the
 //! previous batch. Batches therefore grow with the load, and no step waits for a batch to fill.
 
-mod fetch;
-mod finish;
 mod handler;
-mod hold;
+mod lease;
 mod maintain;
 mod run;
 
@@ -25,14 +23,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use handler::Handler;
-pub use handler::{FromPayload, IntoOutput, Ran};
-pub(crate) use hold::Hold;
+pub use handler::{Completion, FromPayload, IntoOutput};
+pub(crate) use lease::StepLease;
 
-use crate::metrics::LaneMetrics;
-use crate::notify::Herald;
-use crate::presence::Presence;
-use crate::pulse::Busy;
-use crate::store::{Exit, Report, Result, Wants};
+use crate::notify::Notifier;
+use crate::registration::WorkerRegistration;
+use crate::stats::WorkerLoad;
+use crate::store::{Result, Selection};
 use crate::work::Work;
 use crate::{Context, Fault};
 
@@ -40,7 +37,7 @@ use crate::{Context, Fault};
 const CONCURRENCY: usize = 16;
 
 /// The default drain timeout: how long a shutdown waits for running steps.
-const PATIENCE: Duration = Duration::from_secs(20);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The builder of a worker.
 #[must_use = "it does nothing until it is started"]
@@ -67,14 +64,14 @@ pub struct Worker {
 #[derive(Debug)]
 struct Shared {
     work: Work,
-    presence: Presence,
-    wants: Wants,
+    registration: WorkerRegistration,
+    selection: Selection,
     handlers: HashMap<String, Handler>,
     #[cfg(feature = "http")]
     http: Option<crate::HttpRunner>,
-    herald: Herald,
+    notifier: Notifier,
     concurrency: usize,
-    held: hold::Held,
+    leases: lease::HeldLeases,
     /// Cancelled when the worker claims no more steps.
     stopping: CancellationToken,
     /// Cancelled when the worker stops the steps that still run.
@@ -82,12 +79,12 @@ struct Shared {
     running: TaskTracker,
 }
 
-impl Busy for Shared {
+impl WorkerLoad for Shared {
     fn running(&self) -> usize {
-        self.held.len()
+        self.leases.len()
     }
 
-    fn places(&self) -> usize {
+    fn slots(&self) -> usize {
         self.concurrency
     }
 }
@@ -140,8 +137,8 @@ impl WorkerBuilder {
     }
 
     /// Sets the number of steps that run at once.
-    pub fn concurrency(mut self, places: usize) -> Self {
-        self.concurrency = places.clamp(1, 100_000);
+    pub fn concurrency(mut self, slots: usize) -> Self {
+        self.concurrency = slots.clamp(1, 100_000);
         self
     }
 
@@ -162,30 +159,31 @@ impl WorkerBuilder {
     /// Cancel-safe: if the future is dropped, no worker runs.
     pub async fn start(self) -> Result<Worker> {
         let Self { work, name, handlers, namespaces, queues, concurrency, http, maintains } = self;
-        let name = name.unwrap_or_else(this_process);
-        let presence = Presence::new(&*work.shared.store, &work.shared.callers, &name).await?;
+        let name = name.unwrap_or_else(process_name);
+        let registration =
+            WorkerRegistration::new(&*work.shared.store, &work.shared.call_policy, &name).await?;
         let operations = handlers.keys().cloned().collect();
         let shared = Arc::new(Shared {
-            presence,
-            wants: Wants { namespaces, queues, operations, http },
+            registration,
+            selection: Selection { namespaces, queues, operations, http },
             handlers,
             #[cfg(feature = "http")]
             http: http.then(|| http_runner(&work)).transpose()?,
-            herald: Herald::new(&work).await?,
+            notifier: Notifier::new(&work).await?,
             concurrency,
-            held: hold::Held::default(),
+            leases: lease::HeldLeases::default(),
             stopping: CancellationToken::new(),
             stopped: CancellationToken::new(),
             running: TaskTracker::new(),
             work,
         });
-        let busy: std::sync::Weak<dyn Busy> = Arc::<Shared>::downgrade(&shared);
-        shared.work.employ(busy);
-        let (reports, inbox) = finish::channel(concurrency);
+        let busy: std::sync::Weak<dyn WorkerLoad> = Arc::<Shared>::downgrade(&shared);
+        shared.work.add_worker(busy);
+        let (reports, finished) = tokio::sync::mpsc::channel(concurrency);
         let mut tasks = vec![
-            tokio::spawn(finish::finish(Arc::clone(&shared), inbox)),
-            tokio::spawn(fetch::fetch(Arc::clone(&shared), reports)),
-            tokio::spawn(hold::renew(Arc::clone(&shared))),
+            tokio::spawn(run::finish(Arc::clone(&shared), finished)),
+            tokio::spawn(run::fetch(Arc::clone(&shared), reports)),
+            tokio::spawn(lease::renew(Arc::clone(&shared))),
         ];
         if maintains {
             tasks.push(tokio::spawn(maintain::maintain(Arc::clone(&shared))));
@@ -195,7 +193,7 @@ impl WorkerBuilder {
 }
 
 /// Returns the host name and the process id, for display. No decision depends on it.
-pub fn this_process() -> String {
+pub fn process_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     match host.trim() {
         "" => format!("process {}", std::process::id()),
@@ -210,9 +208,9 @@ fn http_runner(work: &Work) -> Result<crate::HttpRunner> {
 
 /// A handle that lists the destinations of a worker whose breakers are not closed. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Broken(Weak<Shared>);
+pub struct OpenBreakers(Weak<Shared>);
 
-impl Broken {
+impl OpenBreakers {
     /// Returns the names of these destinations, as far as they were called recently.
     pub fn names(&self) -> Vec<String> {
         #[cfg(feature = "http")]
@@ -227,8 +225,8 @@ impl Broken {
 
 impl Worker {
     /// Returns a handle that lists the destinations whose breakers are not closed.
-    pub fn broken(&self) -> Broken {
-        Broken(Arc::downgrade(&self.shared))
+    pub fn broken(&self) -> OpenBreakers {
+        OpenBreakers(Arc::downgrade(&self.shared))
     }
 
     /// Shuts down gracefully: claims no more steps, waits up to 20 s for running steps, returns the remaining steps
@@ -236,31 +234,31 @@ impl Worker {
     ///
     /// Not cancel-safe: if the future is dropped, the worker stops without waiting.
     pub async fn shutdown(self) {
-        self.shutdown_within(PATIENCE).await;
+        self.shutdown_within(DRAIN_TIMEOUT).await;
     }
 
     /// Shuts down gracefully with this drain timeout.
     ///
     /// Not cancel-safe: if the future is dropped, the worker stops without waiting.
-    pub async fn shutdown_within(mut self, patience: Duration) {
+    pub async fn shutdown_within(mut self, drain_timeout: Duration) {
         self.shared.stopping.cancel();
         self.shared.running.close();
-        let is_idle = tokio::time::timeout(patience, self.shared.running.wait()).await.is_ok();
+        let is_idle = tokio::time::timeout(drain_timeout, self.shared.running.wait()).await.is_ok();
         self.shared.stopped.cancel();
         if !is_idle {
-            tracing::info!("putting steps back that did not end in time");
+            tracing::info!("requeued steps that did not end within the drain timeout");
         }
         for task in std::mem::take(&mut self.tasks) {
             let _ = task.await;
         }
         let work = self.shared.work.clone();
         drop(self);
-        work.rest().await;
+        work.flush_stats().await;
     }
 
     /// Returns the number of steps that the worker holds.
     pub fn held(&self) -> usize {
-        self.shared.held.len()
+        self.shared.leases.len()
     }
 }
 
@@ -271,16 +269,6 @@ impl Drop for Worker {
         self.shared.stopped.cancel();
         for task in &self.tasks {
             task.abort();
-        }
-    }
-}
-
-/// Counts accepted reports of one lane.
-pub(crate) fn count(metrics: &LaneMetrics, reports: &[Report]) {
-    for report in reports {
-        metrics.finished(report.exit.outcome(), report.took);
-        if let Exit::Retry { delay, .. } = &report.exit {
-            metrics.delayed(*delay);
         }
     }
 }

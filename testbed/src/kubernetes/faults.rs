@@ -1,7 +1,8 @@
 //! Fault injection.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// The verb of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -22,11 +23,11 @@ pub enum Fault {
     /// The server closes the connection and does not execute the request.
     DropRequest,
     /// The server executes the request and closes the connection without a response.
-    LoseAnswer,
+    DropResponse,
     /// The server neither executes the request nor responds.
     Hang,
     /// The server does not respond; it executes the request when
-    /// [`let_through`](super::Kubernetes::let_through) is called.
+    /// [`release_stalled`](super::Kubernetes::release_stalled) is called.
     Stall,
     /// The server refuses the request with this status and a `Retry-After` in seconds.
     Refuse {
@@ -39,21 +40,21 @@ pub enum Fault {
 
 /// The pending faults, and the number of requests by verb.
 #[derive(Debug, Default)]
-pub(super) struct Faults(Mutex<Inner>);
+pub(super) struct Faults(Mutex<FaultState>);
 
 #[derive(Debug, Default)]
-struct Inner {
-    to_come: Vec<(Verb, Fault)>,
+struct FaultState {
+    pending: Vec<(Verb, Fault)>,
     arrived: HashMap<Verb, usize>,
 }
 
 impl Faults {
     pub(super) fn add(&self, verb: Verb, fault: Fault) {
-        self.lock().to_come.push((verb, fault));
+        self.lock().pending.push((verb, fault));
     }
 
     pub(super) fn left(&self) -> usize {
-        self.lock().to_come.len()
+        self.lock().pending.len()
     }
 
     pub(super) fn arrived(&self, verb: Verb) -> usize {
@@ -61,14 +62,14 @@ impl Faults {
     }
 
     /// Counts a request; returns the fault that affects it, if any.
-    pub(super) fn meet(&self, verb: Verb) -> Option<Fault> {
+    pub(super) fn next_for(&self, verb: Verb) -> Option<Fault> {
         let mut inner = self.lock();
         *inner.arrived.entry(verb).or_default() += 1;
-        let place = inner.to_come.iter().position(|(meant, _)| *meant == verb)?;
-        Some(inner.to_come.remove(place).1)
+        let index = inner.pending.iter().position(|(meant, _)| *meant == verb)?;
+        Some(inner.pending.remove(index).1)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, FaultState> {
+        self.0.lock()
     }
 }

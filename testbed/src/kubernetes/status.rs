@@ -7,13 +7,13 @@ const KIND: &str = "Lease.coordination.k8s.io";
 
 /// A refused request.
 #[derive(Clone, Debug)]
-pub(super) struct Refusal {
+pub(super) struct ApiError {
     pub(super) code: u16,
     pub(super) reason: &'static str,
     pub(super) message: String,
 }
 
-impl Refusal {
+impl ApiError {
     pub(super) fn bad_request(message: impl Into<String>) -> Self {
         Self { code: 400, reason: "BadRequest", message: message.into() }
     }
@@ -31,7 +31,7 @@ impl Refusal {
         Self { code: 409, reason: "Conflict", message }
     }
 
-    /// The refusal of a write that is based on an old version.
+    /// The error of a write that is based on an old version.
     pub(super) fn modified(name: &str) -> Self {
         let why =
             "the object has been modified; please apply your changes to the latest version and try again";
@@ -42,20 +42,20 @@ impl Refusal {
         Self { code: 422, reason: "Invalid", message: format!("{KIND} {name:?} is invalid: {why}") }
     }
 
-    /// The refusal of a request for history that was discarded.
-    pub(super) fn expired(asked: u64, oldest: u64) -> Self {
-        let message = format!("too old resource version: {asked} ({oldest})");
+    /// The error of a request for history that was discarded.
+    pub(super) fn expired(request: u64, oldest: u64) -> Self {
+        let message = format!("too old resource version: {request} ({oldest})");
         Self { code: 410, reason: "Expired", message }
     }
 
-    /// A refusal with this status and a generic message.
+    /// An error with this status and a generic message.
     pub(super) fn with_code(code: u16) -> Self {
         let (reason, message) = match code {
             401 => ("Unauthorized", "Unauthorized".to_owned()),
             403 => (
                 "Forbidden",
                 format!(
-                    "{RESOURCE} is forbidden: User \"system:serviceaccount:default:nobody\" cannot do this"
+                    "{RESOURCE} is forbidden: User \"system:serviceaccount:default:guest\" cannot do this"
                 ),
             ),
             429 => ("TooManyRequests", "Too many requests, please try again later.".to_owned()),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, TryStreamExt as _};
-use holdoff_testbed::kubernetes::{Fault, Kubernetes, Verb, check_facts, real_cluster};
+use holdoff_testbed::kubernetes::{Fault, Kubernetes, Verb, check_api_rules, real_cluster};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::{ListParams, PostParams, WatchEvent, WatchParams};
@@ -15,35 +15,35 @@ fn named(name: &str) -> Lease {
 }
 
 #[tokio::test]
-async fn the_facts_hold_on_the_stand_in() {
+async fn the_simulated_server_follows_the_api_rules() {
     let kubernetes = Kubernetes::start().await;
-    check_facts(kubernetes.client(), "default").await;
+    check_api_rules(kubernetes.client(), "default").await;
 }
 
 #[tokio::test]
-async fn the_facts_hold_on_a_real_cluster() {
+async fn a_real_cluster_follows_the_api_rules() {
     let Some((client, namespace)) = real_cluster().await else {
         return holdoff_testbed::skip("there is no Kubernetes cluster");
     };
-    check_facts(client, &namespace).await;
+    check_api_rules(client, &namespace).await;
 }
 
 #[tokio::test]
-async fn what_goes_wrong_goes_wrong_on_demand() {
+async fn injected_faults_affect_the_next_request() {
     let kubernetes = Kubernetes::start().await;
     let leases = &Api::<Lease>::namespaced(kubernetes.client(), "default");
     let create = |name| async move { leases.create(&PostParams::default(), &named(name)).await };
 
-    kubernetes.strike(Verb::Create, Fault::DropRequest);
+    kubernetes.inject_fault(Verb::Create, Fault::DropRequest);
     assert!(create("a").await.is_err());
     assert!(leases.get_opt("a").await.unwrap().is_none(), "nothing was done");
 
-    kubernetes.strike(Verb::Create, Fault::LoseAnswer);
+    kubernetes.inject_fault(Verb::Create, Fault::DropResponse);
     assert!(create("a").await.is_err());
     assert!(leases.get_opt("a").await.unwrap().is_some(), "it was done");
 
     for code in [429, 500, 503] {
-        kubernetes.strike(Verb::Get, Fault::Refuse { code, retry_after: Some(1) });
+        kubernetes.inject_fault(Verb::Get, Fault::Refuse { code, retry_after: Some(1) });
         match leases.get("a").await {
             Err(kube::Error::Api(status)) => assert_eq!(status.code, code),
             other => panic!("{other:?}"),
@@ -51,25 +51,25 @@ async fn what_goes_wrong_goes_wrong_on_demand() {
     }
 
     for fault in [Fault::Hang, Fault::Stall] {
-        kubernetes.strike(Verb::Create, fault);
-        let asked = tokio::time::timeout(Duration::from_millis(100), create("b")).await;
-        assert!(asked.is_err(), "no answer");
+        kubernetes.inject_fault(Verb::Create, fault);
+        let request = tokio::time::timeout(Duration::from_millis(100), create("b")).await;
+        assert!(request.is_err(), "no answer");
         assert!(leases.get_opt("b").await.unwrap().is_none());
     }
-    kubernetes.let_through().await;
+    kubernetes.release_stalled().await;
     assert!(leases.get_opt("b").await.unwrap().is_some(), "the one that was kept came through");
-    assert_eq!(kubernetes.faults_left(), 0);
+    assert_eq!(kubernetes.pending_faults(), 0);
 }
 
 #[tokio::test]
-async fn watches_are_cut_marked_and_refused_what_is_forgotten() {
+async fn watches_are_cut_bookmarked_and_expired() {
     let kubernetes = Kubernetes::start().await;
     let leases: Api<Lease> = Api::namespaced(kubernetes.client(), "default");
     leases.create(&PostParams::default(), &named("a")).await.unwrap();
     let list = leases.list(&ListParams::default()).await.unwrap();
     let since = list.metadata.resource_version.unwrap();
     let mut events = leases.watch(&WatchParams::default(), &since).await.unwrap().boxed();
-    kubernetes.watched_by(1).await;
+    kubernetes.wait_for_watches(1).await;
     kubernetes.bookmark();
     match events.try_next().await.unwrap().unwrap() {
         WatchEvent::Bookmark(bookmark) => assert_eq!(bookmark.metadata.resource_version, since),
@@ -77,7 +77,7 @@ async fn watches_are_cut_marked_and_refused_what_is_forgotten() {
     }
     kubernetes.cut_watches();
     assert!(!matches!(events.try_next().await, Ok(Some(_))));
-    kubernetes.watched_by(0).await;
+    kubernetes.wait_for_watches(0).await;
 
     kubernetes.forget_history();
     let mut events = leases.watch(&WatchParams::default(), &since).await.unwrap().boxed();
@@ -89,11 +89,11 @@ async fn watches_are_cut_marked_and_refused_what_is_forgotten() {
     let mut events = leases.watch(&WatchParams::default(), "0").await.unwrap().boxed();
     assert!(matches!(events.try_next().await.unwrap().unwrap(), WatchEvent::Added(_)));
     drop(events);
-    kubernetes.watched_by(0).await;
+    kubernetes.wait_for_watches(0).await;
 }
 
 #[tokio::test]
-async fn namespaces_are_apart() {
+async fn namespaces_are_separate() {
     let kubernetes = Kubernetes::start().await;
     let [one, other] = ["one", "other"].map(|name| Api::<Lease>::namespaced(kubernetes.client(), name));
     one.create(&PostParams::default(), &named("a")).await.unwrap();

@@ -28,7 +28,7 @@ fn data_survives_an_immediate_restart() {
 }
 
 #[test]
-fn settings_are_obeyed() {
+fn settings_take_effect() {
     let settings = vec![("cluster_name".to_owned(), "it's us".to_owned())];
     let postgres = Postgres::start_with(&Options { fsync: true, settings });
     let setting = |name: &str| postgres.psql("postgres", &format!("select current_setting('{name}')"));
@@ -38,7 +38,7 @@ fn settings_are_obeyed() {
 }
 
 #[test]
-fn the_shared_cluster_is_one_and_its_databases_are_many() {
+fn the_shared_cluster_is_one_and_each_database_is_new() {
     let ask = || thread::spawn(|| (Postgres::shared().port(), Postgres::shared().create_database("mine")));
     let answers: Vec<_> =
         (0..4).map(|_| ask()).collect::<Vec<_>>().into_iter().map(|t| t.join().unwrap()).collect();
@@ -52,16 +52,16 @@ fn the_shared_cluster_is_one_and_its_databases_are_many() {
 /// Not a test by itself: the process that the next test kills.
 #[test]
 #[ignore = "waits until it is killed"]
-fn a_process_that_will_be_killed() {
+fn process_to_kill() {
     let postgres = Postgres::start();
     println!("directory={}", postgres.psql("postgres", "show data_directory"));
     std::io::stdin().read_line(&mut String::new()).unwrap();
 }
 
 #[test]
-fn nothing_outlives_a_killed_process() {
+fn the_cluster_ends_with_a_killed_process() {
     let (_, module) = module_path!().split_once("::").unwrap();
-    let name = format!("{module}::a_process_that_will_be_killed");
+    let name = format!("{module}::process_to_kill");
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", &name, "--nocapture"])
         .stdin(Stdio::piped())

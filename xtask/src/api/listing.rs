@@ -7,28 +7,38 @@ use syn::{Fields, ImplItem, Item, TraitItem, Type};
 
 use super::tree::{Import, Module, is_public_item};
 
-/// Lists everything public of a crate.
-pub(super) fn of(root: &Module) -> String {
-    let mut lister = Lister { root, lines: BTreeSet::new(), depth: 0 };
-    lister.module(root, &mut Vec::new(), &root.name.clone());
-    let mut text: String = lister.lines.into_iter().collect::<Vec<_>>().join("\n");
-    text.push('\n');
-    text
+/// The public API of a crate.
+pub(super) struct Listing {
+    /// A line per item and member.
+    pub(super) text: String,
+    /// The names of the structs, enums, traits and type aliases that the crate declares.
+    pub(super) types: BTreeSet<String>,
+}
+
+impl Listing {
+    pub(super) fn of(root: &Module) -> Self {
+        let mut lister = Lister { root, lines: BTreeSet::new(), types: BTreeSet::new(), depth: 0 };
+        lister.module(root, &mut Vec::new(), &root.name.clone());
+        let mut text: String = lister.lines.into_iter().collect::<Vec<_>>().join("\n");
+        text.push('\n');
+        Self { text, types: lister.types }
+    }
 }
 
 /// Re-exports may go in circles; no real chain of them is longer.
-const DEEPEST: usize = 16;
+const MAX_DEPTH: usize = 16;
 
 struct Lister<'a> {
     root: &'a Module,
     lines: BTreeSet<String>,
+    types: BTreeSet<String>,
     depth: usize,
 }
 
 impl<'a> Lister<'a> {
-    /// Lists what a module shows under this name. `path` is where the module stands in the crate.
+    /// Lists the items of a module under the name `shown`. `path` is the module's path in the crate.
     fn module(&mut self, module: &'a Module, path: &mut Vec<String>, shown: &str) {
-        if self.depth == DEEPEST {
+        if self.depth == MAX_DEPTH {
             return;
         }
         self.depth += 1;
@@ -86,6 +96,9 @@ impl<'a> Lister<'a> {
     }
 
     fn item(&mut self, item: &Item, path: &[String], shown: &str) {
+        if matches!(item, Item::Struct(_) | Item::Enum(_) | Item::Trait(_) | Item::Type(_)) {
+            self.types.extend(item_name(item));
+        }
         match item {
             Item::Fn(item) => self.line(format!("{shown}{}", signature(&item.sig))),
             Item::Const(item) => self.line(format!("{shown}: {}", text(&item.ty))),
@@ -219,7 +232,7 @@ fn leads_to(
     }
     let Some(module) = root.find(inside) else { return false };
     let mut imports = module.imports.iter().filter(|import| import.name.as_ref() == Some(last));
-    depth < DEEPEST && imports.any(|import| leads_to(root, inside, &import.path, name, path, depth + 1))
+    depth < MAX_DEPTH && imports.any(|import| leads_to(root, inside, &import.path, name, path, depth + 1))
 }
 
 /// The path below the crate's root that a written path means; `None` if it leads to another crate.
@@ -276,7 +289,7 @@ fn public_name(item: &Item) -> Option<String> {
 }
 
 fn signature(signature: &syn::Signature) -> String {
-    // Whether a parameter is mutable inside is not the caller's business.
+    // Callers do not see whether a parameter is mutable inside.
     let plain = |input| text(input).trim_start_matches("mut ").to_owned();
     let inputs: Vec<String> = signature.inputs.iter().map(plain).collect();
     let is_async = if signature.asyncness.is_some() { " async" } else { "" };
@@ -299,7 +312,7 @@ fn text_of_variant(variant: &syn::Variant) -> String {
     text(&bare)
 }
 
-/// The tokens of an item, spaced as people write them.
+/// Returns the tokens of an item, with the usual spaces.
 fn text(item: &impl ToTokens) -> String {
     let tokens = item.to_token_stream().to_string();
     let pairs = [

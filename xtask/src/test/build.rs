@@ -10,7 +10,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::run::{Done, cargo, cargo_command};
+use crate::run::{TaskResult, cargo, cargo_command};
 
 /// Makes cargo compile the workspace's crates by Clippy.
 const WRAPPER: (&str, &str) = ("RUSTC_WORKSPACE_WRAPPER", "clippy-driver");
@@ -47,7 +47,7 @@ impl Build {
     }
 
     /// Makes a warning of the compiler or of Clippy an error.
-    pub(super) fn deny_warnings(&self) -> Done {
+    pub(super) fn deny_warnings(&self) -> TaskResult {
         if self.warned.is_empty() {
             return Ok(());
         }
@@ -128,6 +128,6 @@ fn package_with_warnings(message: &Value) -> Option<String> {
 }
 
 /// Runs the examples in the documentation of every crate.
-pub(super) fn doc_tests() -> Done {
+pub(super) fn doc_tests() -> TaskResult {
     cargo(&["test", "--workspace", "--all-features", "--doc", "--quiet"], &[WRAPPER])
 }

@@ -1,12 +1,12 @@
-//! The tests of all binaries, and which of them a run leaves out.
+//! The tests of all binaries, and the selection of a run.
 
 use std::process::Command;
 
 use super::build::{Binary, Build};
 use super::coverage::{self, LeftOut};
-use super::runner::{Job, history};
+use super::runner::{Job, read_durations};
 
-/// How much a run covers.
+/// The depth of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Depth {
     /// `cargo xtask test`
@@ -19,7 +19,7 @@ pub(super) enum Depth {
 #[derive(Default)]
 pub(super) struct Catalogue {
     pub(super) jobs: Vec<Job>,
-    pub(super) left_to_deep: usize,
+    pub(super) deep_only: usize,
     pub(super) without_kubernetes: usize,
 }
 
@@ -39,7 +39,7 @@ impl Catalogue {
         for job in all {
             match coverage::left_out(&job.name, depth) {
                 None => catalogue.jobs.push(job),
-                Some(LeftOut::ToDeep) => catalogue.left_to_deep += 1,
+                Some(LeftOut::DeepOnly) => catalogue.deep_only += 1,
                 Some(LeftOut::NoKubernetes) => catalogue.without_kubernetes += 1,
             }
         }
@@ -61,7 +61,7 @@ impl Catalogue {
 
 /// All tests, the longest first: short ones fill the gaps that long ones leave at the end.
 fn all(build: &Build) -> Result<Vec<Job>, String> {
-    let durations = history::read();
+    let durations = read_durations();
     let mut jobs = Vec::new();
     for binary in &build.binaries {
         for test in tests(binary)? {

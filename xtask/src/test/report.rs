@@ -1,4 +1,4 @@
-//! The end of a run: its phases, its slowest tests, and what was skipped.
+//! The summary of a run: its phases, its slowest tests, and the skipped tests.
 
 use holdoff_testbed::KUBECONFIG_VARIABLE;
 
@@ -6,25 +6,25 @@ use super::catalogue::Catalogue;
 use super::runner::{Outcome, Results};
 use crate::run::now;
 
-/// How many of the slowest tests are named.
+/// The number of slowest tests in the summary.
 const SLOWEST: usize = 10;
 
-/// Collects what the summary says.
+/// Collects the content of the summary.
 pub(super) struct Report {
     start: std::time::Instant,
     phases: Vec<(&'static str, f64, bool)>,
     skipped: Vec<String>,
-    left_to_deep: usize,
+    deep_only: usize,
     results: Results,
 }
 
 impl Report {
     pub(super) fn new() -> Self {
         let (phases, skipped) = (Vec::new(), Vec::new());
-        Self { start: now(), phases, skipped, left_to_deep: 0, results: Results::default() }
+        Self { start: now(), phases, skipped, deep_only: 0, results: Results::default() }
     }
 
-    /// Runs a phase and keeps its time.
+    /// Runs a phase and records its duration.
     pub(super) fn phase<T>(
         &mut self,
         name: &'static str,
@@ -36,7 +36,7 @@ impl Report {
         done
     }
 
-    /// Says that something was not run, now and in the summary.
+    /// Reports a skipped part, now and in the summary.
     pub(super) fn skip(&mut self, what: &str, why: &str) {
         let line = format!("{what}: skipped: {why}");
         eprintln!("\n▶ {line}");
@@ -44,7 +44,7 @@ impl Report {
     }
 
     pub(super) fn left_out(&mut self, catalogue: &Catalogue) {
-        self.left_to_deep = catalogue.left_to_deep;
+        self.deep_only = catalogue.deep_only;
         if catalogue.without_kubernetes > 0 {
             let what = format!("{} tests on a Kubernetes cluster", catalogue.without_kubernetes);
             self.skip(&what, &format!("${KUBECONFIG_VARIABLE} names none; they ran against the stand-in"));
@@ -60,7 +60,7 @@ impl Report {
         self.results.finished.extend(results.finished);
     }
 
-    /// Prints how often each test passed in a run with repetitions.
+    /// Prints the number of passed runs of each test in a run with repetitions.
     pub(super) fn print_repetitions(&self) {
         eprintln!();
         self.results.print_repetitions();
@@ -77,8 +77,8 @@ impl Report {
         for line in &self.skipped {
             eprintln!("  {line}");
         }
-        if self.left_to_deep > 0 {
-            eprintln!("  {} tests run only with `cargo xtask test --deep`", self.left_to_deep);
+        if self.deep_only > 0 {
+            eprintln!("  {} tests run only with `cargo xtask test --deep`", self.deep_only);
         }
         let count =
             |is: fn(&Outcome) -> bool| self.results.finished.iter().filter(|done| is(&done.outcome)).count();

@@ -8,18 +8,18 @@ usage: cargo xtask test [--deep] [NAME...]
 
   NAME        runs only the tests whose names contain one of these, such as 'holdoff-policy it laws' or conformance::claims;
               a test's name is the crate, the binary (lib, bin, it) and its path in it
-  --deep      runs everything else, too: all seeds, long chaos, every page at every width, fuzzing, schemathesis,
+  --deep      also runs all other tests: all seeds, long chaos, every page at every width, fuzzing, schemathesis,
               rustdoc, combinations of features
   --repeat N  runs each of the tests N times, while other processes keep every core busy
 ";
 
-/// What to run.
+/// The arguments of `cargo xtask test`.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Request {
     pub(super) depth: Depth,
     /// Only tests whose names contain one of these; all tests if there are none.
     pub(super) names: Vec<String>,
-    /// How often each test runs on busy cores.
+    /// The number of runs of each test, on busy cores.
     pub(super) repeat: Option<u32>,
 }
 
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_named() {
+    fn an_invalid_argument_is_reported() {
         for (arguments, expected) in [
             (&["--dep"][..], "unknown option --dep"),
             (&["--repeat"], "needs a number"),

@@ -1,9 +1,9 @@
-//! Runs tests side by side, each in a process of its own.
+//! Runs tests concurrently, each in its own process.
 
-pub(super) mod history;
 mod process;
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
@@ -12,12 +12,12 @@ use std::thread;
 use std::time::Duration;
 
 use super::catalogue::Depth;
-use crate::run::{Done, now};
+use crate::run::{TaskResult, now, root};
 
 /// Tests spend more time waiting than computing, so each core serves several.
 const JOBS_PER_CORE: usize = 3;
 
-/// How often the housekeeping runs.
+/// The interval of the housekeeping.
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
 
 /// A test to run.
@@ -29,12 +29,12 @@ pub(super) struct Job {
     pub(super) test: String,
     pub(super) path: PathBuf,
     pub(super) folder: PathBuf,
-    /// How many seconds it took the last time.
+    /// The duration of its last run, in seconds.
     pub(super) expected: Option<f64>,
 }
 
 impl Job {
-    /// How long it is going to take. Without a record, tests with real processes count as the longest.
+    /// Returns the expected duration. Without a record, tests with real processes count as the longest.
     pub(super) fn expected_or_usual(&self) -> f64 {
         let usual = || match self.name.split(' ').nth(1) {
             Some("lib" | "bin") if !self.test.contains("simulation") => 0.1,
@@ -45,11 +45,11 @@ impl Job {
     }
 }
 
-/// How a test ended.
+/// The outcome of a test.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Outcome {
     Passed,
-    /// The test said that it did not run, and why.
+    /// The test reported that it did not run, and the reason.
     Skipped(String),
     /// The test failed or did not end in time.
     Failed {
@@ -58,7 +58,7 @@ pub(super) enum Outcome {
     },
 }
 
-/// A test that has ended.
+/// A finished test.
 pub(super) struct Finished {
     pub(super) name: String,
     pub(super) seconds: f64,
@@ -109,7 +109,7 @@ impl Runner {
             }
             let mut last = now();
             while running.load(Ordering::Relaxed) > 0 {
-                nap(Duration::from_millis(100));
+                sleep(Duration::from_millis(100));
                 if last.elapsed() > HOUSEKEEPING {
                     housekeeping();
                     last = now();
@@ -117,7 +117,7 @@ impl Runner {
             }
         });
         let finished = finished.into_inner().map_err(|_| "a worker panicked".to_owned())?;
-        history::write(&finished);
+        write_durations(&finished);
         Ok(Results { finished })
     }
 
@@ -130,7 +130,7 @@ impl Runner {
 }
 
 #[expect(clippy::disallowed_methods, reason = "looks after other processes from time to time")]
-fn nap(pause: Duration) {
+fn sleep(pause: Duration) {
     thread::sleep(pause);
 }
 
@@ -179,7 +179,7 @@ fn binary(name: &str) -> String {
 
 impl Results {
     /// An error that counts the failures, if there are any.
-    pub(super) fn outcome(&self) -> Done {
+    pub(super) fn outcome(&self) -> TaskResult {
         match self.failed().count() {
             0 => Ok(()),
             1 => Err("1 test failed".to_owned()),
@@ -194,14 +194,14 @@ impl Results {
         })
     }
 
-    /// Prints the output of every test that failed, and how to run it alone.
+    /// Prints the output of every failed test, and the command that runs it alone.
     pub(super) fn print_failures(&self) {
         for (name, why, output) in self.failed() {
             eprintln!("\n──── {name}: {why}\n{output}\n     alone: cargo xtask test '{name}'");
         }
     }
 
-    /// Prints how often each test passed, and how long it took at least and at most.
+    /// Prints the number of passed runs of each test, and its shortest and longest duration.
     pub(super) fn print_repetitions(&self) {
         let mut by_name: BTreeMap<&str, Vec<&Finished>> = BTreeMap::new();
         for done in &self.finished {
@@ -238,4 +238,35 @@ impl Drop for Load {
             let _ = child.wait();
         }
     }
+}
+
+/// The durations of the last run, so that the next run starts the longest tests first. A line per test: seconds, seconds of all processors together, name.
+const DURATIONS: &str = "target/test-durations.tsv";
+
+/// Returns the seconds of each test, or nothing if there is no record yet.
+pub(super) fn read_durations() -> BTreeMap<String, f64> {
+    let text = std::fs::read_to_string(root().join(DURATIONS)).unwrap_or_default();
+    let pair = |line: &str| {
+        let mut columns = line.split('\t');
+        let (seconds, _, name) = (columns.next()?, columns.next()?, columns.next()?);
+        Some((name.to_owned(), seconds.parse().ok()?))
+    };
+    text.lines().filter_map(pair).collect()
+}
+
+/// Records the durations. The record only orders the next run, so a failure to write it is not an error.
+fn write_durations(finished: &[Finished]) {
+    let mut lines: BTreeMap<&str, String> = BTreeMap::new();
+    let before = std::fs::read_to_string(root().join(DURATIONS)).unwrap_or_default();
+    lines.extend(before.lines().filter_map(|line| Some((line.rsplit('\t').next()?, line.to_owned()))));
+    for done in finished {
+        let line = format!("{:.2}\t{:.2}\t{}", done.seconds, done.processor_seconds, done.name);
+        lines.insert(&done.name, line);
+    }
+    let text = lines.values().fold(String::new(), |mut text, line| {
+        // Writing into a string cannot fail.
+        let _ = writeln!(text, "{line}");
+        text
+    });
+    let _ = std::fs::write(root().join(DURATIONS), text);
 }

@@ -1,9 +1,8 @@
 //! Checks that the names, kinds and labels of metrics agree in the code, the document, the dashboard and the
 //! alerts.
 
-mod code;
-mod document;
 mod queries;
+mod sources;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,8 +38,8 @@ pub(super) fn check(files: &[File]) -> Vec<String> {
     let text = |path: &str| {
         files.iter().find(|file| file.path.as_os_str() == path).map_or("", |file| file.text.as_str())
     };
-    let (in_document, mut findings) = document::read(text(DOCUMENT));
-    let in_code = code::read(files, &mut findings);
+    let (in_document, mut findings) = sources::in_document(text(DOCUMENT));
+    let in_code = sources::in_code(files, &mut findings);
     findings.extend(compare(&in_code, &in_document));
     for path in [DASHBOARD, ALERTS] {
         findings
@@ -55,13 +54,15 @@ fn compare(in_code: &Metrics, in_document: &Metrics) -> Vec<String> {
     for (name, metric) in in_code {
         match in_document.get(name) {
             None => findings.push(format!("{DOCUMENT} does not mention the metric {name}")),
-            Some(said) if said.kind != metric.kind => {
-                findings
-                    .push(format!("{DOCUMENT} calls {name} a {}, and it is a {}", said.kind, metric.kind));
+            Some(documented) if documented.kind != metric.kind => {
+                findings.push(format!(
+                    "{DOCUMENT} calls {name} a {}, and it is a {}",
+                    documented.kind, metric.kind
+                ));
             }
-            Some(said) if said.labels != metric.labels => findings.push(format!(
+            Some(documented) if documented.labels != metric.labels => findings.push(format!(
                 "{DOCUMENT} gives {name} the labels {:?}, and it has {:?}",
-                said.labels, metric.labels
+                documented.labels, metric.labels
             )),
             Some(_) => {}
         }
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_agrees_is_not_found_fault_with() {
+    fn matching_sources_have_no_findings() {
         assert_eq!(found("", "", ""), Vec::<String>::new());
     }
 

@@ -4,27 +4,30 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-use holdoff_server::Place;
+use holdoff_server::StoreUrl;
 use holdoff_sql::sqlite::backup as sqlite;
 
 use super::postgres;
-use crate::failure::Failure;
+use crate::error::CommandError;
+use crate::store;
 
-pub(super) async fn run(place: &Place, file: &Path, json: bool) -> Result<(), Failure> {
-    crate::work::refuse_missing(place)?;
-    let url = place.url();
+pub(super) async fn run(store: &StoreUrl, file: &Path, json: bool) -> Result<(), CommandError> {
+    store::require_existing(store, crate::work::CREATORS)?;
+    let url = store.as_str();
     let (is_postgres, is_file) =
         (url.starts_with("postgres"), url.starts_with("sqlite:") && !url.contains(":memory:"));
     if !is_postgres && !is_file {
-        return Err(Failure::Usage(format!("{place} has nothing that could be copied into a file")));
+        return Err(CommandError::Usage(format!(
+            "{store} cannot be copied into a file; back up a SQLite file or a Postgres database"
+        )));
     }
-    let made = new_private(file)?;
+    let made = create_private(file)?;
     let copied = if is_postgres {
         postgres::dump(url, &made)
     } else {
-        sqlite::copy(&sqlite::file_of(url)?, file).await.map_err(Failure::from)
+        sqlite::copy(&sqlite::file_of(url)?, file).await.map_err(CommandError::from)
     };
-    let copied = copied.and_then(|()| safe_on_disk(file, &made));
+    let copied = copied.and_then(|()| sync_to_disk(file, &made));
     if let Err(failure) = copied {
         // Removes the incomplete backup, so that no operator restores from it.
         let _ = std::fs::remove_file(file);
@@ -33,34 +36,30 @@ pub(super) async fn run(place: &Place, file: &Path, json: bool) -> Result<(), Fa
     let bytes = std::fs::metadata(file).map(|found| found.len()).unwrap_or_default();
     let mut out = anstream::stdout();
     if json {
-        let answer = serde_json::json!({ "file": file, "bytes": bytes, "store": place.to_string() });
+        let answer = serde_json::json!({ "file": file, "bytes": bytes, "store": store.to_string() });
         return Ok(writeln!(out, "{answer}")?);
     }
-    writeln!(
-        out,
-        "{place} is copied into {} ({bytes} bytes), whole as far as its check goes",
-        file.display()
-    )?;
+    writeln!(out, "copied {store} into {} ({bytes} bytes) and checked the copy", file.display())?;
     Ok(())
 }
 
 /// Creates a new file that only its owner can read, because a backup contains payloads.
-fn new_private(path: &Path) -> Result<File, Failure> {
+fn create_private(path: &Path) -> Result<File, CommandError> {
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     options.open(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => {
-            Failure::Failed(format!("{} is there already, and no backup is written over", path.display()))
+            CommandError::Failed(format!("{} already exists; name a new file", path.display()))
         }
-        _ => Failure::Failed(format!("cannot make {}: {error}", path.display())),
+        _ => CommandError::Failed(format!("cannot create {}: {error}", path.display())),
     })
 }
 
 /// Syncs the backup and its directory, so that both the content and the file name survive a power failure.
-fn safe_on_disk(path: &Path, made: &File) -> Result<(), Failure> {
+fn sync_to_disk(path: &Path, made: &File) -> Result<(), CommandError> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let synced = made.sync_all().and_then(|()| File::open(folder)?.sync_all());
-    synced.map_err(|error| Failure::Failed(format!("cannot bring {} to the disk: {error}", path.display())))
+    synced.map_err(|error| CommandError::Failed(format!("cannot sync {} to disk: {error}", path.display())))
 }

@@ -6,14 +6,14 @@ use std::process::{Command, Stdio};
 
 use url::Url;
 
-use crate::failure::Failure;
+use crate::error::CommandError;
 
 /// The directory in which Debian installs one directory per Postgres version.
 const DEBIAN: &str = "/usr/lib/postgresql";
 
 /// Dumps the schema into an open file. The dump leaves out the rows of unlogged tables: the server itself empties
 /// them after a crash, so a restored store must not rely on them.
-pub(super) fn dump(url: &str, into: &File) -> Result<(), Failure> {
+pub(super) fn dump(url: &str, into: &File) -> Result<(), CommandError> {
     let arguments =
         ["--format=custom", "--schema=holdoff", "--no-owner", "--no-privileges", "--no-unlogged-table-data"];
     let output = into.try_clone()?;
@@ -21,25 +21,35 @@ pub(super) fn dump(url: &str, into: &File) -> Result<(), Failure> {
 }
 
 /// Checks that `pg_restore` on this machine can read the file and that it contains holdoff's schema.
-pub(super) fn check(file: &Path) -> Result<(), Failure> {
+pub(super) fn check(file: &Path) -> Result<(), CommandError> {
     let program = find("pg_restore")?;
     let output = Command::new(program).arg("--list").arg(file).stdin(Stdio::null()).output();
-    let output = output.map_err(|error| Failure::Failed(format!("cannot run pg_restore: {error}")))?;
+    let output = output.map_err(|error| CommandError::Failed(format!("cannot run pg_restore: {error}")))?;
     let listed = String::from_utf8_lossy(&output.stdout);
     if output.status.success() && listed.contains(" holdoff ") {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(Failure::Failed(format!("{} is no backup of holdoff's in Postgres: {}", file.display(), said.trim())))
+    let message = String::from_utf8_lossy(&output.stderr);
+    Err(CommandError::Failed(format!(
+        "{} is not a Postgres backup of holdoff: {}",
+        file.display(),
+        message.trim()
+    )))
 }
 
 /// Restores the schema in a single transaction.
-pub(super) fn restore(url: &str, file: &Path) -> Result<(), Failure> {
+pub(super) fn restore(url: &str, file: &Path) -> Result<(), CommandError> {
     let arguments = ["--no-owner", "--no-privileges", "--exit-on-error", "--single-transaction"];
     run("pg_restore", url, &arguments, Some(file), Stdio::null())
 }
 
-fn run(name: &str, url: &str, arguments: &[&str], file: Option<&Path>, output: Stdio) -> Result<(), Failure> {
+fn run(
+    name: &str,
+    url: &str,
+    arguments: &[&str],
+    file: Option<&Path>,
+    output: Stdio,
+) -> Result<(), CommandError> {
     let environment = environment(url)?;
     let mut command = Command::new(find(name)?);
     command.args(arguments);
@@ -50,17 +60,17 @@ fn run(name: &str, url: &str, arguments: &[&str], file: Option<&Path>, output: S
     // Passes the credentials in the environment, because arguments appear in process listings.
     command.envs(environment).stdin(Stdio::null()).stdout(output).stderr(Stdio::piped());
     let ended = command.spawn().and_then(std::process::Child::wait_with_output);
-    let ended = ended.map_err(|error| Failure::Failed(format!("cannot run {name}: {error}")))?;
+    let ended = ended.map_err(|error| CommandError::Failed(format!("cannot run {name}: {error}")))?;
     if ended.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&ended.stderr).trim().to_owned();
-    Err(Failure::Failed(format!("{name} failed: {said}")))
+    let message = String::from_utf8_lossy(&ended.stderr).trim().to_owned();
+    Err(CommandError::Failed(format!("{name} failed: {message}")))
 }
 
 /// Finds the program in `PATH` or in Debian's directories. There the highest version wins, because it reads the
 /// backups of older versions.
-fn find(name: &str) -> Result<PathBuf, Failure> {
+fn find(name: &str) -> Result<PathBuf, CommandError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let in_path = std::env::split_paths(&path).map(|folder| folder.join(name));
     let versions = std::fs::read_dir(DEBIAN).into_iter().flatten().filter_map(Result::ok);
@@ -69,19 +79,20 @@ fn find(name: &str) -> Result<PathBuf, Failure> {
     debian.sort();
     let in_debian = debian.into_iter().rev().map(|(_, folder)| folder.join("bin").join(name));
     in_debian.chain(in_path).find(|program| program.is_file()).ok_or_else(|| {
-        Failure::Failed(format!(
-            "{name} is not there: install Postgres' client programs (Debian: apt-get install postgresql-client), or run \
-             where they are:\n  pg_dump --format=custom --schema=holdoff --no-owner --no-privileges \
-             --no-unlogged-table-data --file=FILE DATABASE\n  pg_restore --no-owner --no-privileges --exit-on-error \
-             --single-transaction --dbname=DATABASE FILE\nThen raise the era, before any daemon starts, in psql: update \
-             holdoff.lock_facts set era = era + 1; delete from holdoff.lock_memory"
+        CommandError::Failed(format!(
+            "{name} is not installed. Install Postgres' client programs (Debian: apt-get install postgresql-client), or run \
+             these commands where they are installed:\n  pg_dump --format=custom --schema=holdoff --no-owner \
+             --no-privileges --no-unlogged-table-data --file=FILE DATABASE\n  pg_restore --no-owner --no-privileges \
+             --exit-on-error --single-transaction --dbname=DATABASE FILE\nAfter pg_restore, start a new fencing epoch \
+             in psql before any daemon starts: update holdoff.lock_token_base set epoch = epoch + 1; delete from \
+             holdoff.lock_crash_marker"
         ))
     })
 }
 
 /// Translates the store URL into the environment variables that Postgres' programs read.
-fn environment(url: &str) -> Result<Vec<(&'static str, String)>, Failure> {
-    let unreadable = |_| Failure::Usage("the store's address is not understood".to_owned());
+fn environment(url: &str) -> Result<Vec<(&'static str, String)>, CommandError> {
+    let unreadable = |_| CommandError::Usage("invalid store URL".to_owned());
     let url = Url::parse(url).map_err(unreadable)?;
     let mut found = vec![
         ("PGHOST", url.host_str().map(decoded)),
@@ -129,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_address_becomes_an_environment() {
+    fn a_store_url_becomes_environment_variables() {
         let found =
             environment("postgres://me:p%40ss@db:5433/work%20x?sslmode=require&statement-cache-capacity=9");
         let expected = [

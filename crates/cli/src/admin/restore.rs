@@ -3,9 +3,10 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use holdoff_lock::{Filter, Locks};
+use clap::ValueHint;
+use holdoff_lock::{LockFilter, Locks};
 use holdoff_policy::PolicySet;
-use holdoff_server::Place;
+use holdoff_server::StoreUrl;
 use holdoff_sql::BackupError;
 use holdoff_sql::postgres::backup::{self as database, Contents};
 use holdoff_sql::sqlite::backup as sqlite;
@@ -13,40 +14,58 @@ use holdoff_work::{Settings, Work};
 use serde_json::json;
 
 use super::postgres;
-use crate::failure::Failure;
+use crate::args::GlobalArgs;
+use crate::config::load_settings;
+use crate::error::CommandError;
 
 /// The maximum number of held locks that the summary counts.
-const MOST_LOCKS: u32 = 1000;
+const MAX_COUNTED_LOCKS: u32 = 1000;
+
+#[derive(clap::Args, Debug)]
+pub(super) struct RestoreArgs {
+    /// Backup to restore, created by `holdoff admin backup`
+    #[arg(value_hint = ValueHint::FilePath)]
+    file: PathBuf,
+
+    /// Restore even if the store is not empty; the previous content is renamed and kept
+    #[arg(long)]
+    force: bool,
+
+    /// Lowest fencing epoch to start with, if locks have reached a higher one since the backup
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, value_parser = clap::value_parser!(u64).range(..4_000_000))]
+    epoch: u64,
+}
 
 /// The state of the store before the restore.
-struct Before {
+struct PreviousStore {
     /// The name under which the previous store is kept, if it was in use.
     aside: Option<String>,
     /// The fencing epoch of the previous store's locks.
-    era: u64,
+    epoch: u64,
 }
 
 pub(super) async fn run(
-    place: &Place,
-    file: &Path,
-    force: bool,
-    least: u64,
-    json: bool,
-) -> Result<(), Failure> {
-    let url = place.url();
-    let Before { aside, era: before } = match url.split(':').next() {
-        Some("postgres" | "postgresql") => into_postgres(place, file, force).await?,
-        Some("sqlite") if !url.contains(":memory:") => into_sqlite(place, file, force).await?,
-        _ => return Err(Failure::Usage(format!("{place} is nothing that could be restored"))),
+    store: &StoreUrl,
+    args: &RestoreArgs,
+    global: &GlobalArgs,
+) -> Result<(), CommandError> {
+    let (url, file) = (store.as_str(), &args.file);
+    let PreviousStore { aside, epoch: previous } = match url.split(':').next() {
+        Some("postgres" | "postgresql") => into_postgres(store, file, args.force).await?,
+        Some("sqlite") if !url.contains(":memory:") => into_sqlite(store, file, args.force).await?,
+        _ => {
+            let message = format!("cannot restore into {store}; name a SQLite file or a Postgres database");
+            return Err(CommandError::Usage(message));
+        }
     };
     // Every fencing token from now on is above each token granted after the backup, including those of the previous
     // store.
     let locks = Locks::open(url).await?;
-    let mut era = locks.raise_era().await?;
-    while era <= before || era < least {
-        era = locks.raise_era().await?;
+    let mut epoch = locks.bump_epoch().await?;
+    while epoch <= previous || epoch < args.epoch {
+        epoch = locks.bump_epoch().await?;
     }
-    let held = locks.list(&Filter::default().held().limit(MOST_LOCKS)).await?.len();
+    let held = locks.list(&LockFilter::default().held().limit(MAX_COUNTED_LOCKS)).await?.len();
     let work = Box::pin(Work::attach(url, PolicySet::default(), Settings::default())).await?;
     let stats = work.stats().await?;
     let count = |of: fn(&holdoff_work::QueueStats) -> u64| stats.iter().map(of).sum::<u64>();
@@ -54,84 +73,92 @@ pub(super) async fn run(
     let live = running + count(|queue| queue.blocked + queue.due + queue.waiting);
 
     let mut out = anstream::stdout();
-    if json {
+    if global.json {
         let answer = json!({
-            "store": place.to_string(), "era": era, "live_steps": live, "running_steps": running, "held_locks": held,
-            "put_aside": aside,
+            "store": store.to_string(), "epoch": epoch, "live_steps": live, "running_steps": running,
+            "held_locks": held, "previous_store": aside,
         });
-        return Ok(writeln!(out, "{answer}")?);
+        writeln!(out, "{answer}")?;
+    } else {
+        if let Some(aside) = aside {
+            writeln!(out, "kept the previous store as {aside}")?;
+        }
+        writeln!(out, "restored {store} from {}", file.display())?;
+        writeln!(
+            out,
+            "steps: {live} are unfinished; {running} of them were running and are requeued when their leases expire"
+        )?;
+        writeln!(out, "locks: {held} are held until their leases expire; fencing epoch {epoch} starts")?;
     }
-    if let Some(aside) = aside {
-        writeln!(out, "what was there is put aside as {aside}")?;
+    // The restored store does not contain the locks of a ledger, which the daemon grants.
+    if let Some(ledger) = load_settings(global.config.as_deref())?.lock.ledger() {
+        anstream::eprintln!(
+            "The daemon's locks are in the ledger {ledger}, which was not restored. If you restored the ledger from \
+             copies as well, run `holdoff lock bump-epoch` when a majority of its daemons runs."
+        );
     }
-    writeln!(out, "{place} is restored from {}", file.display())?;
-    writeln!(
-        out,
-        "steps: {live} are not finished; {running} of them were running, and are put back when their leases are over"
-    )?;
-    writeln!(
-        out,
-        "locks: {held} were held, and are free when their leases are over; era {era} begins, so that every token is above all before"
-    )?;
     Ok(())
 }
 
-async fn into_sqlite(place: &Place, file: &Path, force: bool) -> Result<Before, Failure> {
+async fn into_sqlite(store: &StoreUrl, file: &Path, force: bool) -> Result<PreviousStore, CommandError> {
     sqlite::check(file).await?;
-    place.make().map_err(|error| Failure::Failed(error.to_string()))?;
-    let target = sqlite::file_of(place.url())?;
+    store.create()?;
+    let target = sqlite::file_of(store.as_str())?;
     let is_empty = sqlite::is_empty(&target).await?;
     if !is_empty && !force {
-        return Err(not_empty(place));
+        return Err(not_empty(store));
     }
-    let cannot = |error: std::io::Error| Failure::Failed(format!("cannot restore {place}: {error}"));
-    // Copies into a sibling file first, so that the rename replaces the store atomically.
-    let new = beside(&target, "restoring");
+    let cannot = |error: std::io::Error| CommandError::Failed(format!("cannot restore {store}: {error}"));
+    // Copies into a sibling file first, so that the rename restores the store atomically.
+    let new = sibling(&target, "restoring");
     let _ = std::fs::remove_file(&new);
     private_copy(file, &new).map_err(cannot)?;
-    let era = era_of(&target).await.inspect_err(|_| {
+    let epoch = epoch_of(&target).await.inspect_err(|_| {
         let _ = std::fs::remove_file(&new);
     })?;
-    let aside = (!is_empty).then(|| beside(&target, &format!("before-restore-{}", std::process::id())));
+    let aside = (!is_empty).then(|| sibling(&target, &format!("before-restore-{}", std::process::id())));
     if let Some(aside) = &aside {
         std::fs::rename(&target, aside).map_err(cannot)?;
     }
     std::fs::rename(&new, &target).map_err(cannot)?;
-    Ok(Before { aside: aside.map(|path| path.display().to_string()), era })
+    Ok(PreviousStore { aside: aside.map(|path| path.display().to_string()), epoch })
 }
 
 /// Returns the fencing epoch of the locks in a file that no process has open, or 0 if the file does not exist.
-async fn era_of(file: &Path) -> Result<u64, BackupError> {
+async fn epoch_of(file: &Path) -> Result<u64, BackupError> {
     if !file.exists() {
         return Ok(0);
     }
-    sqlite::close_for_all(file).await?;
-    sqlite::era(file).await
+    sqlite::close_exclusively(file).await?;
+    sqlite::lock_epoch(file).await
 }
 
-async fn into_postgres(place: &Place, file: &Path, force: bool) -> Result<Before, Failure> {
+async fn into_postgres(store: &StoreUrl, file: &Path, force: bool) -> Result<PreviousStore, CommandError> {
     postgres::check(file)?;
-    if database::contents(place.url()).await? == Contents::Used && !force {
-        return Err(not_empty(place));
+    if database::contents(store.as_str()).await? == Contents::Used && !force {
+        return Err(not_empty(store));
     }
-    let room = database::make_room(place.url()).await?;
-    postgres::restore(place.url(), file).map_err(|failure| match &room.aside {
-        Some(aside) => Failure::Failed(format!(
-            "{failure}\nwhat was there is in the schema {aside}: `alter schema {aside} rename to holdoff` brings it back"
+    let previous = database::prepare_restore(store.as_str()).await?;
+    postgres::restore(store.as_str(), file).map_err(|error| match &previous.aside {
+        Some(aside) => CommandError::Failed(format!(
+            "{error}\nThe previous store is in the schema {aside}; `alter schema {aside} rename to holdoff` restores it"
         )),
-        None => failure,
+        None => error,
     })?;
-    Ok(Before { aside: room.aside.map(|schema| format!("the schema {schema}")), era: room.era })
+    Ok(PreviousStore {
+        aside: previous.aside.map(|schema| format!("the schema {schema}")),
+        epoch: previous.epoch,
+    })
 }
 
-fn not_empty(place: &Place) -> Failure {
-    Failure::Failed(format!(
-        "{place} is not empty, and nothing was changed: restore into a new place, or say --force to put aside what is \
-         there"
+fn not_empty(store: &StoreUrl) -> CommandError {
+    CommandError::Failed(format!(
+        "{store} is not empty, and nothing was changed; restore into a new store, or add --force to rename and keep \
+         the present one"
     ))
 }
 
-fn beside(path: &Path, ending: &str) -> PathBuf {
+fn sibling(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{ending}"));
     PathBuf::from(name)

@@ -3,43 +3,44 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use clap::Subcommand;
 use serde_json::{Value, json};
 
-use super::layers::{self, Origin};
-use super::{keys, values};
-use crate::args::{Args, ConfigCommand};
-use crate::daemon;
-use crate::failure::Failure;
-use crate::output::Table;
+use super::{Config, Origin, load_config, settings};
+use crate::api_client;
+use crate::args::GlobalArgs;
+use crate::error::CommandError;
+use crate::output::{Table, warn};
+use crate::serve::ServeArgs;
 
-pub(crate) fn run(command: &ConfigCommand, args: &Args) -> Result<ExitCode, Failure> {
-    let named = args.config.as_deref();
+#[derive(Subcommand, Debug)]
+pub(crate) enum ConfigCommand {
+    /// Show every active value and its origin: a flag, an environment variable, the file or the default
+    Show(ServeArgs),
+
+    /// Check the file, the environment variables and the flags, and report all errors at once
+    Check(ServeArgs),
+
+    /// Print the JSON schema of the file
+    Schema,
+}
+
+pub(crate) fn run(command: &ConfigCommand, global: &GlobalArgs) -> Result<ExitCode, CommandError> {
+    let file = global.config.as_deref();
     match command {
         ConfigCommand::Schema => writeln!(std::io::stdout(), "{:#}", holdoff_policy::schema())?,
-        ConfigCommand::Show(serve) => show(&layers::load(named, serve.given())?, args.json)?,
+        ConfigCommand::Show(serve) => show(&load_config(file, serve.flag_values())?, global.json)?,
         ConfigCommand::Check(serve) => {
-            warn_of_unknown_variables();
-            let config = layers::load(named, serve.given())?;
-            let waits = config.whole.work.check_policies(&config.whole.policies);
-            waits.map_err(|waits| Failure::Failed(waits.to_string()))?;
-            let said = match &config.file {
-                Some(file) => format!("{}, the variables and the flags are right", file.display()),
-                None => "the variables and the flags are right; there is no holdoff.toml here".to_owned(),
-            };
-            let mut out = anstream::stdout();
-            if args.json {
-                writeln!(out, "{}", json!({ "ok": true, "file": config.file }))?;
-            } else {
-                writeln!(out, "{said}")?;
-            }
+            warn_about_unknown_variables();
+            check(&load_config(file, serve.flag_values())?, global.json)?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(config: &layers::Config, json: bool) -> Result<(), Failure> {
+fn show(config: &Config, json: bool) -> Result<(), CommandError> {
     let mut out = anstream::stdout();
-    let values = values::values(&config.whole);
+    let values = settings::values(&config.settings);
     if json {
         let shown: Vec<Value> = values
             .iter()
@@ -47,7 +48,7 @@ fn show(config: &layers::Config, json: bool) -> Result<(), Failure> {
             .collect();
         return Ok(writeln!(out, "{}", json!(shown))?);
     }
-    let mut table = Table::new(["value", "is", "from"]);
+    let mut table = Table::new(["key", "value", "origin"]);
     for (path, value) in &values {
         let value = value.clone().unwrap_or_else(|| "–".to_owned());
         table.row([(*path).to_owned(), value, config.origin(path).to_string()]);
@@ -66,14 +67,27 @@ fn as_json(path: &str, value: Option<&str>, origin: &Origin) -> Value {
     json!({ "key": path, "value": value, "origin": layer, "source": source })
 }
 
+fn check(config: &Config, json: bool) -> Result<(), CommandError> {
+    config.settings.work.check_policies(&config.settings.policies).map_err(CommandError::failed)?;
+    let mut out = anstream::stdout();
+    if json {
+        return Ok(writeln!(out, "{}", json!({ "ok": true, "file": config.file }))?);
+    }
+    let checked = match &config.file {
+        Some(file) => format!("{}, the environment variables and the flags are valid", file.display()),
+        None => "the environment variables and the flags are valid; there is no holdoff.toml here".to_owned(),
+    };
+    Ok(writeln!(out, "{checked}")?)
+}
+
 /// Warns of unknown `HOLDOFF_` variables whose names resemble a known variable. They are no error, because other
 /// programs may use the same prefix.
-fn warn_of_unknown_variables() {
-    let known: Vec<String> = keys::all().iter().map(keys::Key::variable).collect();
+fn warn_about_unknown_variables() {
+    let known: Vec<String> = settings::all().iter().map(settings::Key::variable).collect();
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    let is_known = |name: &String| known.contains(name) || daemon::VARIABLES.contains(&name.as_str());
+    let is_known = |name: &String| known.contains(name) || api_client::VARIABLES.contains(&name.as_str());
     for name in names.filter(|name| name.starts_with("HOLDOFF_") && !is_known(name)) {
         let Some(near) = holdoff_policy::nearest(&name, known.iter().map(String::as_str)) else { continue };
-        anstream::eprintln!("${name} is read by nobody; did you mean ${near}?");
+        warn(&format!("${name} is not a setting; did you mean ${near}?"));
     }
 }

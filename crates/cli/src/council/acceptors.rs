@@ -3,19 +3,51 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use clap::Subcommand;
 use holdoff_council::NodeId;
-use holdoff_council::machine::{Acceptor, Change, Machine};
-use holdoff_council::runtime::{AcceptorAddress, Health, Watched};
+use holdoff_council::machine::{AcceptorInfo, CouncilChange, Machine};
+use holdoff_council::runtime::{AcceptorHealth, AcceptorStatus};
+use holdoff_net::PeerAddress;
 
-use super::{Desk, change, current};
-use crate::failure::Failure;
+use super::{CouncilContext, change, read_exit_code};
+use crate::error::CommandError;
 use crate::output::Table;
 
-pub(super) async fn list(desk: &Desk<'_>) -> Result<ExitCode, Failure> {
-    let is_current = desk.catch_up().await?;
-    let status = desk.council.status().await?;
+#[derive(Subcommand, Debug)]
+pub(super) enum AcceptorsCommand {
+    /// List the acceptors
+    List,
+
+    /// Add an acceptor
+    Add {
+        /// Public key and address of the acceptor, as it prints them when it starts
+        #[arg(value_name = "KEY@HOST:PORT")]
+        acceptor: PeerAddress,
+    },
+
+    /// Remove an acceptor
+    Remove {
+        /// Public key of the acceptor, or the first digits of its id
+        acceptor: String,
+    },
+}
+
+pub(super) async fn run(
+    context: &CouncilContext<'_>,
+    command: &AcceptorsCommand,
+) -> Result<ExitCode, CommandError> {
+    match command {
+        AcceptorsCommand::List => list(context).await,
+        AcceptorsCommand::Add { acceptor } => add(context, acceptor).await,
+        AcceptorsCommand::Remove { acceptor } => remove(context, acceptor).await,
+    }
+}
+
+async fn list(context: &CouncilContext<'_>) -> Result<ExitCode, CommandError> {
+    let is_current = context.catch_up().await?;
+    let status = context.council.status().await?;
     let mut out = anstream::stdout();
-    if desk.json {
+    if context.json {
         let acceptors: Vec<_> = status.acceptors.iter().map(as_json).collect();
         writeln!(
             out,
@@ -25,67 +57,64 @@ pub(super) async fn list(desk: &Desk<'_>) -> Result<ExitCode, Failure> {
     } else {
         print(&status.acceptors, &mut out)?;
     }
-    Ok(current(is_current))
+    Ok(read_exit_code(is_current))
 }
 
-pub(super) fn print(acceptors: &[Watched], out: &mut impl Write) -> std::io::Result<()> {
-    let mut table = Table::new(["acceptor", "how it is", "address"]);
-    for watched in acceptors {
-        let address =
-            AcceptorAddress { key: watched.acceptor.key, address: watched.acceptor.address.clone() };
-        table.row([short(watched.id), in_words(&watched.health), address.to_string()]);
+pub(super) fn print(acceptors: &[AcceptorStatus], out: &mut impl Write) -> std::io::Result<()> {
+    let mut table = Table::new(["acceptor", "state", "address"]);
+    for status in acceptors {
+        let address = PeerAddress { key: status.acceptor.key, address: status.acceptor.address.clone() };
+        table.row([status.id.to_string(), describe(&status.health), address.to_string()]);
     }
     table.print(out)
 }
 
-pub(super) fn as_json(watched: &Watched) -> serde_json::Value {
-    let Watched { id, acceptor, health } = watched;
-    let (word, why) = match health {
-        Health::Connected => ("connected", None),
-        Health::Unreachable(why) => ("unreachable", Some(why.clone())),
-        Health::Wiped { .. } => ("wiped", Some(in_words(health))),
-        Health::Refusing(why) => ("refusing", Some(why.to_string())),
+pub(super) fn as_json(status: &AcceptorStatus) -> serde_json::Value {
+    let AcceptorStatus { id, acceptor, health } = status;
+    let (word, reason) = match health {
+        AcceptorHealth::Connected => ("connected", None),
+        AcceptorHealth::Unreachable(why) => ("unreachable", Some(why.clone())),
+        AcceptorHealth::Wiped { .. } => ("wiped", Some(describe(health))),
+        AcceptorHealth::Refusing(why) => ("refusing", Some(why.to_string())),
         _ => ("connecting", None),
     };
     serde_json::json!({
-        "id": format!("{:032x}", id.0), "key": acceptor.key, "address": acceptor.address, "health": word, "why": why,
+        "id": format!("{:032x}", id.0), "key": acceptor.key, "address": acceptor.address, "health": word, "reason": reason,
     })
 }
 
-fn in_words(health: &Health) -> String {
+fn describe(health: &AcceptorHealth) -> String {
     match health {
-        Health::Connected => "connected".to_owned(),
-        Health::Unreachable(why) => format!("unreachable: {why}"),
-        Health::Wiped { .. } => "its storage was wiped: remove it, and add it again".to_owned(),
-        Health::Refusing(why) => format!("refuses: {why}"),
-        _ => "not reached yet".to_owned(),
+        AcceptorHealth::Connected => "connected".to_owned(),
+        AcceptorHealth::Unreachable(why) => format!("unreachable: {why}"),
+        AcceptorHealth::Wiped { .. } => "its store was wiped: remove it and add it again".to_owned(),
+        AcceptorHealth::Refusing(why) => format!("rejects requests: {why}"),
+        _ => "connecting".to_owned(),
     }
 }
 
-fn short(id: NodeId) -> String {
-    format!("{id}")
+async fn add(context: &CouncilContext<'_>, address: &PeerAddress) -> Result<ExitCode, CommandError> {
+    let identified = context.council.identify_acceptor(address, context.args.deadline).await?;
+    change::submit(context, CouncilChange::AddAcceptor(identified), None).await
 }
 
-pub(super) async fn add(desk: &Desk<'_>, address: &AcceptorAddress) -> Result<ExitCode, Failure> {
-    let met = desk.council.meet(address, desk.args.deadline).await?;
-    change::submit(desk, Change::AddAcceptor(met), None).await
-}
-
-pub(super) async fn remove(desk: &Desk<'_>, named: &str) -> Result<ExitCode, Failure> {
-    desk.catch_up().await?;
-    let state = desk.council.state().await?;
-    let is_meant = |id: &NodeId, acceptor: &Acceptor| {
+async fn remove(context: &CouncilContext<'_>, named: &str) -> Result<ExitCode, CommandError> {
+    context.catch_up().await?;
+    let state = context.council.state().await?;
+    let matches = |id: &NodeId, acceptor: &AcceptorInfo| {
         acceptor.key.to_string() == named
             || (named.len() >= 4 && format!("{:032x}", id.0).starts_with(named))
-            || AcceptorAddress { key: acceptor.key, address: acceptor.address.clone() }.to_string() == named
+            || PeerAddress { key: acceptor.key, address: acceptor.address.clone() }.to_string() == named
     };
     let acceptors = state.machine().acceptors();
-    let meant: Vec<_> = acceptors.iter().filter(|(id, acceptor)| is_meant(id, acceptor)).collect();
-    match meant.as_slice() {
-        [(id, _)] => change::submit(desk, Change::RemoveAcceptor(**id), None).await,
-        [] => Err(Failure::Failed(format!(
-            "{named} does not decide here: `holdoff council acceptors list` says who does"
+    let matching: Vec<_> = acceptors.iter().filter(|(id, acceptor)| matches(id, acceptor)).collect();
+    match matching.as_slice() {
+        [(id, _)] => change::submit(context, CouncilChange::RemoveAcceptor(**id), None).await,
+        [] => Err(CommandError::Failed(format!(
+            "{named} is not an acceptor of this council; `holdoff council acceptors list` lists them"
         ))),
-        _ => Err(Failure::Usage(format!("{named} may be several: name more digits of the id"))),
+        _ => {
+            Err(CommandError::Usage(format!("{named} matches several acceptors: add more digits of the id")))
+        }
     }
 }

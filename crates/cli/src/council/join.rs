@@ -6,32 +6,64 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use holdoff_council::machine::Members;
-use holdoff_council::runtime::{AcceptorAddress, Council, Joining, Settings};
+use holdoff_council::runtime::{Council, Joining, Settings};
 use holdoff_council::{CouncilId, PublicKey};
-use holdoff_net::LinkOptions;
+use holdoff_net::{LinkOptions, PeerAddress};
+use holdoff_policy::parse_duration;
 
-use super::{LOOK, TIME_WAS_UP};
-use crate::failure::Failure;
+use super::{CATCH_UP_TIMEOUT, read_exit_code};
+use crate::error::{CommandError, EXIT_TIMEOUT};
+use crate::output::warn;
 
-pub(super) async fn found(
+#[derive(clap::Args, Debug)]
+pub(super) struct InitArgs {
+    /// Name of this device
+    #[arg(long, value_name = "NAME")]
+    name: String,
+
+    /// Acceptor, as it prints its address when it starts; repeat for three or five acceptors
+    #[arg(long = "acceptor", value_name = "KEY@HOST:PORT", required = true)]
+    acceptors: Vec<PeerAddress>,
+}
+
+#[derive(clap::Args, Debug)]
+pub(super) struct JoinArgs {
+    /// Id of the council
+    council: CouncilId,
+
+    /// Acceptor of the council to fetch the invitation from; repeatable
+    #[arg(long = "acceptor", value_name = "KEY@HOST:PORT", required = true)]
+    acceptors: Vec<PeerAddress>,
+
+    /// Accept only an invitation by this member
+    #[arg(long, value_name = "KEY")]
+    by: Option<PublicKey>,
+
+    /// Time to wait for the invitation
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_duration)]
+    wait: Duration,
+}
+
+pub(super) async fn init(
     directory: &Path,
-    name: &str,
-    acceptors: &[AcceptorAddress],
+    args: &InitArgs,
     deadline: Duration,
     json: bool,
-) -> Result<ExitCode, Failure> {
-    if acceptors.len().is_multiple_of(2) {
-        anstream::eprintln!(
-            "of {} acceptors {} must answer, as of one more: an odd number bears as much with less",
-            acceptors.len(),
-            acceptors.len() / 2 + 1
-        );
+) -> Result<ExitCode, CommandError> {
+    let InitArgs { name, acceptors } = args;
+    let count = acceptors.len();
+    if count.is_multiple_of(2) {
+        warn(&format!("{count} acceptors tolerate no more failures than {}; use an odd number", count - 1));
     }
     let options = LinkOptions::default();
-    let founding = Council::<Members>::found(directory, name, acceptors, &options);
-    let late =
-        |_| Failure::Coded(TIME_WAS_UP, "not every acceptor has answered in time; nothing is founded".into());
-    let council = tokio::time::timeout(deadline, founding).await.map_err(late)??;
+    let creating = Council::<Members>::create(directory, name, acceptors, &options);
+    let late = |_| {
+        CommandError::Coded(
+            EXIT_TIMEOUT,
+            "not every acceptor answered before the deadline; the council was not created".into(),
+        )
+    };
+    let council = tokio::time::timeout(deadline, creating).await.map_err(late)??;
     let mut out = anstream::stdout();
     if json {
         return Ok(writeln!(out, "{}", serde_json::json!({ "council": council.to_string() }))
@@ -39,39 +71,33 @@ pub(super) async fn found(
     }
     writeln!(out, "{council}")?;
     anstream::eprintln!(
-        "Others join by `holdoff council join {council} --acceptor {}`. Tell the id only to those who shall.",
+        "Other devices join with `holdoff council join {council} --acceptor {}`. Keep the id secret from all others.",
         acceptors.first().map(ToString::to_string).unwrap_or_default()
     );
     Ok(ExitCode::SUCCESS)
 }
 
-/// The council to join, and the accepted inviter.
-pub(super) struct Wish<'a> {
-    pub(super) council: CouncilId,
-    pub(super) acceptors: &'a [AcceptorAddress],
-    pub(super) by: Option<PublicKey>,
-    pub(super) wait: Duration,
-}
-
-pub(super) async fn join(directory: &Path, wish: &Wish<'_>, json: bool) -> Result<ExitCode, Failure> {
+pub(super) async fn join(directory: &Path, args: &JoinArgs, json: bool) -> Result<ExitCode, CommandError> {
     let joining = Joining::open(directory)?;
     let (key, mut out) = (joining.key(), anstream::stdout());
     if json {
         writeln!(out, "{}", serde_json::json!({ "key": key }))?;
     } else {
         writeln!(out, "{key}")?;
-        anstream::eprintln!("This device's key. A member adds it by `holdoff council add {key} --name …`.");
+        anstream::eprintln!(
+            "This is the key of the device. A member adds it with `holdoff council add {key} --name NAME`."
+        );
     }
-    let Wish { council, acceptors, by, wait } = *wish;
+    let JoinArgs { council, acceptors, by, wait } = args;
     let options = LinkOptions::default();
-    let joined = joining.wait::<Members>(council, acceptors, by, wait, &options).await?;
+    let joined = joining.wait::<Members>(*council, acceptors, *by, *wait, &options).await?;
     drop(joining);
     let device = Council::<Members>::open(directory, Settings::default())?;
-    let is_current = device.catch_up(LOOK).await?;
+    let is_current = device.catch_up(CATCH_UP_TIMEOUT).await?;
     let state = device.state().await?;
     device.close().await;
     let members = state.machine().members();
-    let name = members.get(&joined.by).map_or("somebody who has left", |member| member.name.as_str());
+    let name = members.get(&joined.by).map_or("a former member", |member| member.name.as_str());
     let is_member = members.contains_key(&key);
     if json {
         let answer = serde_json::json!({
@@ -81,11 +107,11 @@ pub(super) async fn join(directory: &Path, wish: &Wish<'_>, json: bool) -> Resul
         writeln!(out, "{answer}")?;
     } else {
         anstream::eprintln!(
-            "Joined council {council}, by invitation of {name} ({}): {} members after slot {}.",
+            "Joined council {council}, invited by {name} ({}): {} members after slot {}.",
             joined.by,
             members.len(),
             state.applied()
         );
     }
-    Ok(super::current(is_current && is_member))
+    Ok(read_exit_code(is_current && is_member))
 }

@@ -34,13 +34,13 @@ impl Plan {
 
 /// An action of the operator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Deed {
+pub(super) enum OperatorAction {
     /// Resolves one conflict with the right revision, after which the step continues.
     ResolveOne,
     /// Resolves all conflicts except the latest few.
     ResolveMost,
     /// Deploys the other version of the policies.
-    Publish { is_second: bool },
+    Deploy { is_second: bool },
     /// Retries the failed steps.
     RetryFailed,
     /// Discards steps that failed long ago.
@@ -50,22 +50,22 @@ pub(super) enum Deed {
 }
 
 /// The operator's actions in each round, by second.
-const SHIFT: [(u64, Deed); 10] = [
-    (4, Deed::ResolveOne),
-    (5, Deed::Publish { is_second: true }),
-    (10, Deed::RetryFailed),
-    (14, Deed::ResolveOne),
-    (28, Deed::ResolveOne),
-    (35, Deed::Publish { is_second: false }),
-    (40, Deed::Newsletters { is_paused: false }),
-    (46, Deed::Newsletters { is_paused: true }),
-    (52, Deed::ResolveMost),
-    (55, Deed::DiscardOld),
+const ACTIONS: [(u64, OperatorAction); 10] = [
+    (4, OperatorAction::ResolveOne),
+    (5, OperatorAction::Deploy { is_second: true }),
+    (10, OperatorAction::RetryFailed),
+    (14, OperatorAction::ResolveOne),
+    (28, OperatorAction::ResolveOne),
+    (35, OperatorAction::Deploy { is_second: false }),
+    (40, OperatorAction::Newsletters { is_paused: false }),
+    (46, OperatorAction::Newsletters { is_paused: true }),
+    (52, OperatorAction::ResolveMost),
+    (55, OperatorAction::DiscardOld),
 ];
 
 /// Returns the operator's actions, without end.
-pub(super) fn shifts() -> impl Iterator<Item = (Duration, Deed)> + Send {
-    rounds().flat_map(|begin| SHIFT.map(|(second, deed)| (begin + Duration::from_secs(second), deed)))
+pub(super) fn operator_actions() -> impl Iterator<Item = (Duration, OperatorAction)> + Send {
+    rounds().flat_map(|begin| ACTIONS.map(|(second, action)| (begin + Duration::from_secs(second), action)))
 }
 
 /// Returns the start of each round, without end.
@@ -106,19 +106,22 @@ mod tests {
     }
 
     #[test]
-    fn the_operator_works_in_order_and_undoes_what_must_not_pile_up() {
-        let deeds: Vec<_> = shifts().take(3 * SHIFT.len()).collect();
-        assert!(deeds.is_sorted_by_key(|(at, _)| *at));
-        let round: Vec<_> = SHIFT.into_iter().map(|(_, deed)| deed).collect();
-        let place = |wanted| round.iter().position(|deed| *deed == wanted).unwrap();
-        assert!(place(Deed::Publish { is_second: true }) < place(Deed::Publish { is_second: false }));
-        let newsletters = |is_paused| place(Deed::Newsletters { is_paused });
-        assert!(newsletters(false) < newsletters(true), "they end as they began");
-        assert!(round.contains(&Deed::ResolveMost));
+    fn the_operator_acts_in_order_and_reverts_its_changes() {
+        let actions: Vec<_> = operator_actions().take(3 * ACTIONS.len()).collect();
+        assert!(actions.is_sorted_by_key(|(at, _)| *at));
+        let round: Vec<_> = ACTIONS.into_iter().map(|(_, action)| action).collect();
+        let position = |wanted| round.iter().position(|action| *action == wanted).unwrap();
+        assert!(
+            position(OperatorAction::Deploy { is_second: true })
+                < position(OperatorAction::Deploy { is_second: false })
+        );
+        let newsletters = |is_paused| position(OperatorAction::Newsletters { is_paused });
+        assert!(newsletters(false) < newsletters(true), "a round ends in the state in which it began");
+        assert!(round.contains(&OperatorAction::ResolveMost));
     }
 
     #[test]
-    fn storms_move_on_and_come_back_when_the_last_is_over() {
+    fn storms_rotate_over_the_machines() {
         let storms: Vec<_> = storms().take(8).collect();
         assert_eq!(storms[0].at, FIRST_STORM);
         assert_eq!(storms.iter().map(|storm| storm.machine).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5, 0, 1]);

@@ -1,22 +1,23 @@
 //! Storms of equal signals. Each storm creates one task.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::daemon::Daemon;
+use super::operator::ApiClient;
+use super::output::ProgressLog;
 use super::plan::{Storm, storms};
-use super::service::{Addresses, Service};
-use super::voice::Voice;
+use super::traffic::{Addresses, Service};
 
 /// The operation that handles a signal.
 pub(super) const ALERT: &str = "alert.page";
 /// The delay in which an alert collects further signals.
-const GATHERS: &str = "5s";
+const ALERT_DELAY: &str = "5s";
 
 /// The number of senders, the signals of each, and the pause between two signals.
 const SENDERS: usize = 8;
@@ -24,11 +25,11 @@ const SIGNALS_EACH: usize = 6;
 const PAUSE: Duration = Duration::from_millis(150);
 
 /// The maximum number of tasks with separate counts. Older tasks only add to the sum.
-const MOST_TASKS: usize = 100;
+const MAX_TASKS: usize = 100;
 
 /// The outcome of all signals.
 #[derive(Debug, Default)]
-pub(super) struct Signals {
+pub(super) struct SignalCounts {
     pub(super) sent: u64,
     /// Signals without a response. Each of them may have been counted.
     pub(super) unsure: u64,
@@ -39,9 +40,9 @@ pub(super) struct Signals {
     settled: u64,
 }
 
-impl Signals {
+impl SignalCounts {
     /// Records a response.
-    pub(super) fn note(&mut self, answer: Result<(String, bool, u64), String>) {
+    pub(super) fn record(&mut self, answer: Result<(String, bool, u64), String>) {
         let Ok((task, is_new, occurrences)) = answer else {
             self.unsure += 1;
             return;
@@ -50,7 +51,7 @@ impl Signals {
         self.made += u64::from(is_new);
         let known = self.tasks.entry(task).or_default();
         *known = occurrences.max(*known);
-        while self.tasks.len() > MOST_TASKS
+        while self.tasks.len() > MAX_TASKS
             && let Some((_, occurrences)) = self.tasks.pop_first()
         {
             self.settled += occurrences;
@@ -63,33 +64,33 @@ impl Signals {
     }
 }
 
-/// Sends signals. Clones share their counters. Dropping the future of `rage` also aborts a storm that has begun.
+/// Sends signals. Clones share their counters. Dropping the future of `run` also aborts a storm that has begun.
 #[derive(Clone)]
-pub(super) struct Storms {
-    daemon: Daemon,
+pub(super) struct StormSender {
+    daemon: ApiClient,
     addresses: Addresses,
-    signals: Arc<Mutex<Signals>>,
-    voice: Voice,
+    signals: Arc<Mutex<SignalCounts>>,
+    progress: ProgressLog,
 }
 
-impl Storms {
-    pub(super) fn new(daemon: Daemon, addresses: Addresses, voice: Voice) -> Self {
-        Self { daemon, addresses, signals: Arc::default(), voice }
+impl StormSender {
+    pub(super) fn new(daemon: ApiClient, addresses: Addresses, progress: ProgressLog) -> Self {
+        Self { daemon, addresses, signals: Arc::default(), progress }
     }
 
-    pub(super) fn signals(&self) -> MutexGuard<'_, Signals> {
-        self.signals.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn signals(&self) -> MutexGuard<'_, SignalCounts> {
+        self.signals.lock()
     }
 
     /// Runs all storms that begin before `until`, each to its end.
-    pub(super) async fn rage(self, since: Instant, until: Option<Duration>) {
+    pub(super) async fn run(self, since: Instant, until: Option<Duration>) {
         for storm in storms().take_while(|storm| until.is_none_or(|until| storm.at < until)) {
             tokio::time::sleep_until(since + storm.at).await;
-            self.break_out(storm).await;
+            self.send_storm(storm).await;
         }
     }
 
-    async fn break_out(&self, storm: Storm) {
+    async fn send_storm(&self, storm: Storm) {
         let before = self.signals().sent;
         let mut senders = JoinSet::new();
         for _ in 0..SENDERS {
@@ -97,15 +98,15 @@ impl Storms {
             senders.spawn(async move {
                 for _ in 0..SIGNALS_EACH {
                     let answer =
-                        storms.daemon.post("/v1/signals", &signal).await.and_then(|taken| read(&taken));
-                    storms.signals().note(answer);
+                        storms.daemon.post("/v1/signals", &signal).await.and_then(|response| read(&response));
+                    storms.signals().record(answer);
                     tokio::time::sleep(PAUSE).await;
                 }
             });
         }
         senders.join_all().await;
         let sent = self.signals().sent - before;
-        self.voice.say(&format!("{sent} alarms about db-{} came, and make one task", storm.machine));
+        self.progress.print(&format!("sent {sent} alerts about db-{}, which create one task", storm.machine));
     }
 
     fn signal(&self, storm: Storm) -> Value {
@@ -117,19 +118,19 @@ impl Storms {
             "task": {
                 "operation": ALERT,
                 "http": { "url": self.addresses.url(Service::Pager, "pages"), "body": body },
-                "delay": GATHERS,
+                "delay": ALERT_DELAY,
             },
         })
     }
 }
 
 /// Returns the task, whether it is new, and the number of its signals.
-fn read(taken: &Value) -> Result<(String, bool, u64), String> {
+fn read(response: &Value) -> Result<(String, bool, u64), String> {
     let read = || {
-        let task = taken.get("task")?.as_str()?.to_owned();
-        Some((task, taken.get("created")?.as_bool()?, taken.get("occurrences")?.as_u64()?))
+        let task = response.get("task")?.as_str()?.to_owned();
+        Some((task, response.get("created")?.as_bool()?, response.get("occurrences")?.as_u64()?))
     };
-    read().ok_or_else(|| format!("not understood: {taken}"))
+    read().ok_or_else(|| format!("invalid response: {response}"))
 }
 
 #[cfg(test)]
@@ -137,16 +138,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_tasks_stand_for_is_summed_up_also_when_they_are_forgotten() {
-        let mut signals = Signals::default();
-        for task in 0..MOST_TASKS + 50 {
+    fn signals_of_evicted_tasks_stay_in_the_sum() {
+        let mut signals = SignalCounts::default();
+        for task in 0..MAX_TASKS + 50 {
             // Responses can arrive out of order.
             for occurrences in [1, 3, 2] {
-                signals.note(Ok((format!("{task:04}"), occurrences == 1, occurrences)));
+                signals.record(Ok((format!("{task:04}"), occurrences == 1, occurrences)));
             }
         }
-        signals.note(Err("no answer".to_owned()));
+        signals.record(Err("no answer".to_owned()));
         assert_eq!((signals.sent, signals.counted(), signals.made, signals.unsure), (450, 450, 150, 1));
-        assert_eq!(signals.tasks.len(), MOST_TASKS);
+        assert_eq!(signals.tasks.len(), MAX_TASKS);
     }
 }

@@ -1,10 +1,14 @@
-//! The submitted tasks and their times: a function of the seed.
+//! The submitted tasks, their times and the services that they call: a function of the seed.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
+
+use holdoff::client::{HttpRequest, NewStep, NewTask};
+use serde_json::json;
 
 /// The kind of a submitted task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Wish {
+pub(super) enum TaskKind {
     /// Charges a customer. The payment service limits the rate of some requests.
     Charge,
     /// Sends a mail. The mail service has outages.
@@ -27,7 +31,7 @@ pub(super) enum Wish {
     Newsletter,
 }
 
-impl Wish {
+impl TaskKind {
     /// Returns the number of steps.
     pub(super) const fn steps(self) -> u64 {
         match self {
@@ -39,49 +43,49 @@ impl Wish {
 
 /// The next task to submit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Due {
+pub(super) struct ScheduledTask {
     /// The time since the start.
     pub(super) at: Duration,
     /// The sequence number, from 0.
     pub(super) number: u64,
-    pub(super) wish: Wish,
+    pub(super) kind: TaskKind,
 }
 
 /// The first tasks, chosen so that within seconds every kind is present.
-const FIRST: [Wish; 18] = [
-    Wish::Photo,
-    Wish::Photo,
-    Wish::Photo,
-    Wish::Newsletter,
-    Wish::Order,
-    Wish::Mail,
-    Wish::Sync { is_stale: true },
-    Wish::Export,
-    Wish::Report,
-    Wish::Charge,
-    Wish::Newsletter,
-    Wish::Mail,
-    Wish::Invoice,
-    Wish::Sync { is_stale: true },
-    Wish::Index,
-    Wish::Newsletter,
-    Wish::Photo,
-    Wish::Mail,
+const FIRST: [TaskKind; 18] = [
+    TaskKind::Photo,
+    TaskKind::Photo,
+    TaskKind::Photo,
+    TaskKind::Newsletter,
+    TaskKind::Order,
+    TaskKind::Mail,
+    TaskKind::Sync { is_stale: true },
+    TaskKind::Export,
+    TaskKind::Report,
+    TaskKind::Charge,
+    TaskKind::Newsletter,
+    TaskKind::Mail,
+    TaskKind::Invoice,
+    TaskKind::Sync { is_stale: true },
+    TaskKind::Index,
+    TaskKind::Newsletter,
+    TaskKind::Photo,
+    TaskKind::Mail,
 ];
 
 /// The weight of each kind after that.
-const SHARES: [(Wish, u32); 11] = [
-    (Wish::Charge, 18),
-    (Wish::Mail, 20),
-    (Wish::Sync { is_stale: false }, 8),
-    (Wish::Sync { is_stale: true }, 3),
-    (Wish::Index, 14),
-    (Wish::Report, 8),
-    (Wish::Export, 2),
-    (Wish::Order, 7),
-    (Wish::Photo, 10),
-    (Wish::Invoice, 6),
-    (Wish::Newsletter, 4),
+const SHARES: [(TaskKind, u32); 11] = [
+    (TaskKind::Charge, 18),
+    (TaskKind::Mail, 20),
+    (TaskKind::Sync { is_stale: false }, 8),
+    (TaskKind::Sync { is_stale: true }, 3),
+    (TaskKind::Index, 14),
+    (TaskKind::Report, 8),
+    (TaskKind::Export, 2),
+    (TaskKind::Order, 7),
+    (TaskKind::Photo, 10),
+    (TaskKind::Invoice, 6),
+    (TaskKind::Newsletter, 4),
 ];
 
 /// The shortest and the longest pause between two tasks, in milliseconds: about six tasks a second.
@@ -89,48 +93,173 @@ const PAUSES_MS: std::ops::RangeInclusive<u64> = 60..=240;
 
 /// All submitted tasks, without end.
 pub(super) struct Traffic {
-    chance: fastrand::Rng,
+    rng: fastrand::Rng,
     at: Duration,
     number: u64,
 }
 
 impl Traffic {
     pub(super) fn new(seed: u64) -> Self {
-        Self { chance: fastrand::Rng::with_seed(seed), at: Duration::ZERO, number: 0 }
+        Self { rng: fastrand::Rng::with_seed(seed), at: Duration::ZERO, number: 0 }
     }
 
-    fn draw(&mut self) -> Wish {
+    fn draw(&mut self) -> TaskKind {
         let all = SHARES.iter().map(|(_, share)| share).sum();
-        let mut place = self.chance.u32(0..all);
-        for (wish, share) in SHARES {
-            match place.checked_sub(share) {
-                Some(rest) => place = rest,
-                None => return wish,
+        let mut index = self.rng.u32(0..all);
+        for (kind, share) in SHARES {
+            match index.checked_sub(share) {
+                Some(rest) => index = rest,
+                None => return kind,
             }
         }
-        Wish::Charge
+        TaskKind::Charge
     }
 }
 
 impl Iterator for Traffic {
-    type Item = Due;
+    type Item = ScheduledTask;
 
-    fn next(&mut self) -> Option<Due> {
+    fn next(&mut self) -> Option<ScheduledTask> {
         let number = self.number;
-        let first = usize::try_from(number).ok().and_then(|place| FIRST.get(place).copied());
-        let wish = first.unwrap_or_else(|| self.draw());
-        self.at += Duration::from_millis(self.chance.u64(PAUSES_MS));
+        let first = usize::try_from(number).ok().and_then(|index| FIRST.get(index).copied());
+        let kind = first.unwrap_or_else(|| self.draw());
+        self.at += Duration::from_millis(self.rng.u64(PAUSES_MS));
         self.number += 1;
-        Some(Due { at: self.at, number, wish })
+        Some(ScheduledTask { at: self.at, number, kind })
+    }
+}
+
+/// The current revision of the customer records, and the revision of a stale request.
+pub(super) const REVISION: u64 = 8;
+const OLD_REVISION: u64 = 7;
+
+/// The timeout of requests to the search index.
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The operation that workers pull.
+pub(super) const PHOTO: &str = "photos.resize";
+/// The paused queue.
+pub(super) const NEWSLETTERS: &str = "newsletter";
+/// The second namespace, beside the default.
+pub(super) const BILLING: &str = "billing";
+/// The credential of requests for reports.
+const REPORTS: &str = "reports";
+
+/// Returns the task to submit.
+pub(super) fn task(scheduled: &ScheduledTask, at: &Addresses) -> NewTask {
+    let number = scheduled.number;
+    let call =
+        |operation: &str, service, path: &str| NewStep::new(operation).http(post(at, service, path, number));
+    match scheduled.kind {
+        TaskKind::Charge => NewTask::of(call("payments.charge", Service::Payments, "charges")),
+        TaskKind::Mail => NewTask::of(call("mail.send", Service::Mail, "mails")),
+        TaskKind::Sync { is_stale } => {
+            let revision = if is_stale { OLD_REVISION } else { REVISION };
+            let body = json!({ "number": number, "customer": number % 100, "revision": revision });
+            let request = HttpRequest::post(at.url(Service::Crm, "customers")).json(body);
+            NewTask::of(NewStep::new("crm.sync").http(request))
+        }
+        TaskKind::Index => {
+            let request = post(at, Service::Search, "pages", number).timeout(SEARCH_TIMEOUT);
+            NewTask::of(NewStep::new("search.index").http(request).priority(7))
+        }
+        TaskKind::Report => {
+            let request = post(at, Service::Reports, "reports", number).credential(REPORTS);
+            NewTask::of(NewStep::new("reports.build").http(request))
+        }
+        TaskKind::Export => NewTask::of(call("legacy.export", Service::Legacy, "exports")),
+        TaskKind::Order => NewTask::graph()
+            .step("reserve", call("stock.reserve", Service::Warehouse, "reservations"))
+            .step("charge", call("payments.charge", Service::Payments, "charges").after("reserve"))
+            .step("pack", call("parcel.pack", Service::Warehouse, "parcels").after("reserve"))
+            .step("ship", call("parcel.ship", Service::Warehouse, "shipments").after("charge").after("pack"))
+            .step("notify", call("mail.send", Service::Mail, "mails").after("ship")),
+        TaskKind::Photo => NewTask::new(PHOTO, json!({ "photo": format!("img-{number}.jpg"), "width": 800 })),
+        TaskKind::Invoice => {
+            NewTask::of(call("invoice.issue", Service::Payments, "invoices")).namespace(BILLING)
+        }
+        TaskKind::Newsletter => {
+            NewTask::of(call("mail.newsletter", Service::Mail, "newsletters").queue(NEWSLETTERS).priority(9))
+        }
+    }
+}
+
+fn post(at: &Addresses, service: Service, path: &str, number: u64) -> HttpRequest {
+    HttpRequest::post(at.url(service, path)).json(json!({ "number": number }))
+}
+
+/// A service that steps call.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Service {
+    Crm,
+    Legacy,
+    Mail,
+    Pager,
+    Payments,
+    Reports,
+    Search,
+    Warehouse,
+}
+
+impl Service {
+    pub(super) const ALL: [Self; 8] = [
+        Self::Crm,
+        Self::Legacy,
+        Self::Mail,
+        Self::Pager,
+        Self::Payments,
+        Self::Reports,
+        Self::Search,
+        Self::Warehouse,
+    ];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Crm => "crm",
+            Self::Legacy => "legacy",
+            Self::Mail => "mail",
+            Self::Pager => "pager",
+            Self::Payments => "payments",
+            Self::Reports => "reports",
+            Self::Search => "search",
+            Self::Warehouse => "warehouse",
+        }
+    }
+}
+
+/// The addresses of the services. Host and port distinguish destinations.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Addresses(BTreeMap<Service, String>);
+
+impl Addresses {
+    pub(super) fn new(all: impl IntoIterator<Item = (Service, String)>) -> Self {
+        Self(all.into_iter().collect())
+    }
+
+    pub(super) fn url(&self, service: Service, path: &str) -> String {
+        format!("http://{}/{path}", self.host(service))
+    }
+
+    /// Returns the demo's configuration file with the actual addresses.
+    pub(super) fn fill_in(&self, file: &str) -> String {
+        Service::ALL.iter().fold(file.to_owned(), |file, service| {
+            file.replace(&format!("{}.demo", service.name()), self.host(*service))
+        })
+    }
+
+    fn host(&self, service: Service) -> &str {
+        self.0.get(&service).map_or("127.0.0.1:9", String::as_str)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
-    fn first_minute(seed: u64) -> Vec<Due> {
-        Traffic::new(seed).take_while(|due| due.at < Duration::from_secs(60)).collect()
+    fn first_minute(seed: u64) -> Vec<ScheduledTask> {
+        Traffic::new(seed).take_while(|task| task.at < Duration::from_secs(60)).collect()
     }
 
     #[test]
@@ -140,21 +269,45 @@ mod tests {
     }
 
     #[test]
-    fn it_is_gentle_and_has_some_of_everything() {
+    fn the_rate_is_bounded_and_every_kind_occurs() {
         for seed in 0..20 {
             let minute = first_minute(seed);
             assert!((300..=600).contains(&minute.len()), "{}", minute.len());
-            for (wish, _) in SHARES {
-                assert!(minute.iter().any(|due| due.wish == wish), "no {wish:?} with seed {seed}");
+            for (kind, _) in SHARES {
+                assert!(
+                    minute.iter().any(|scheduled| scheduled.kind == kind),
+                    "no {kind:?} with seed {seed}"
+                );
             }
         }
     }
 
     #[test]
-    fn what_a_page_needs_comes_in_the_first_seconds() {
-        let soon: Vec<_> = Traffic::new(1).take_while(|due| due.at < Duration::from_secs(5)).collect();
-        for wish in FIRST {
-            assert!(soon.iter().any(|due| due.wish == wish), "no {wish:?}");
+    fn every_kind_occurs_in_the_first_seconds() {
+        let soon: Vec<_> = Traffic::new(1).take_while(|task| task.at < Duration::from_secs(5)).collect();
+        for kind in FIRST {
+            assert!(soon.iter().any(|scheduled| scheduled.kind == kind), "no {kind:?}");
         }
+    }
+
+    #[test]
+    fn the_number_of_steps_matches_the_task() {
+        for scheduled in Traffic::new(3).take(300) {
+            let sent = serde_json::to_value(task(&scheduled, &Addresses::default())).unwrap();
+            let steps = sent["steps"].as_array().map_or(1, Vec::len);
+            assert_eq!(steps as u64, scheduled.kind.steps(), "{sent}");
+        }
+    }
+
+    #[test]
+    fn the_stale_revision_is_in_the_body_of_the_request() {
+        let scheduled =
+            |is_stale| ScheduledTask { at: Duration::ZERO, number: 4, kind: TaskKind::Sync { is_stale } };
+        let revision = |is_stale| -> Value {
+            let sent = serde_json::to_value(task(&scheduled(is_stale), &Addresses::default())).unwrap();
+            sent["http"]["body"]["revision"].clone()
+        };
+        assert_eq!(revision(true), OLD_REVISION);
+        assert_eq!(revision(false), REVISION);
     }
 }

@@ -4,63 +4,107 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use holdoff_policy::format_duration;
+use clap::ValueEnum;
+use holdoff_policy::{format_duration, parse_duration};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::seen::Answer;
-use super::{Desk, submit};
-use crate::args::ReadHow;
-use crate::daemon::read;
-use crate::failure::Failure;
+use super::LedgerContext;
+use super::submit::{GoalResult, parse_goal};
+use crate::api_client::read;
+use crate::error::CommandError;
+
+#[derive(clap::Args, Debug)]
+pub(super) struct GetArgs {
+    /// Key of the value
+    #[arg(required_unless_present = "goal")]
+    key: Option<String>,
+
+    /// Goal over facts instead of a key, such as 'balance(alice, ?a)': text, @FILE or - for stdin
+    #[arg(long, conflicts_with = "key")]
+    goal: Option<String>,
+
+    /// Consistency of the read
+    #[arg(long, value_enum, default_value_t = Consistency::Quorum)]
+    consistency: Consistency,
+
+    /// Time to wait for a leader
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse_duration)]
+    timeout: Duration,
+}
+
+/// The consistency of a read.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Consistency {
+    /// State of the daemon's node, which may be outdated
+    Local,
+    /// Linearizable: the leader confirms its leadership with a majority
+    Quorum,
+    /// Linearizable by the leader lease, if clocks drift no more than configured
+    Lease,
+}
+
+impl Consistency {
+    /// Returns the name of the consistency level in the daemon's API.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Quorum => "quorum",
+            Self::Lease => "lease",
+        }
+    }
+}
 
 /// The result of a read or the reason for its absence, and the last index that the answering node knows.
 #[derive(Deserialize)]
-struct Look {
+struct ReadResponse {
     index: u64,
-    result: Option<Answer>,
-    why: Option<String>,
+    result: Option<GoalResult>,
+    reason: Option<String>,
 }
 
-pub(super) async fn value(
-    desk: &Desk,
-    key: &str,
-    how: ReadHow,
-    timeout: Duration,
-) -> Result<ExitCode, Failure> {
-    let wanted =
-        json!({ "commands": [{ "get": key }], "how": how.word(), "timeout": format_duration(timeout) });
-    let answer = desk.daemon.post("read", wanted, timeout).await?;
+pub(super) async fn run(context: &LedgerContext, args: &GetArgs) -> Result<ExitCode, CommandError> {
+    match &args.key {
+        Some(key) => get_value(context, key, args).await,
+        None => evaluate_goal(context, args).await,
+    }
+}
+
+async fn get_value(context: &LedgerContext, key: &str, args: &GetArgs) -> Result<ExitCode, CommandError> {
+    let answer = send(context, ("commands", json!([{ "get": key }])), args).await?;
     let value = answer.pointer("/result/0").cloned().unwrap_or(Value::Null);
-    let Look { index, result, .. } = read(answer)?;
-    let found = result.and_then(Answer::into_value);
-    if desk.said_as_json(&json!({ "key": key, "value": value, "index": index }))? {
+    let ReadResponse { index, result, .. } = read(answer)?;
+    let found = result.and_then(GoalResult::into_value);
+    if context.print_json(&json!({ "key": key, "value": value, "index": index }))? {
         return Ok(if found.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
-    let none = || Failure::Failed(format!("there is no value under {key:?} up to index {index}"));
-    let value = found.ok_or_else(none)?;
-    writeln!(anstream::stdout(), "{}", value.plain())?;
+    let missing = || CommandError::Failed(format!("key {key:?} has no value at index {index}"));
+    writeln!(anstream::stdout(), "{}", found.ok_or_else(missing)?.plain())?;
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) async fn goal(
-    desk: &Desk,
-    goal: &str,
-    how: ReadHow,
-    timeout: Duration,
-) -> Result<ExitCode, Failure> {
-    let goal = submit::goal(goal)?;
-    let wanted = json!({ "goal": goal, "how": how.word(), "timeout": format_duration(timeout) });
-    let answer = desk.daemon.post("read", wanted, timeout).await?;
-    let is_said = desk.said_as_json(&answer)?;
-    let Look { result, why, .. } = read(answer)?;
-    match (result, why) {
-        (Some(_), _) if is_said => Ok(ExitCode::SUCCESS),
-        (None, _) if is_said => Ok(ExitCode::FAILURE),
-        (Some(result), _) => {
+async fn evaluate_goal(context: &LedgerContext, args: &GetArgs) -> Result<ExitCode, CommandError> {
+    let goal = parse_goal(args.goal.as_deref().unwrap_or_default())?;
+    let answer = send(context, ("goal", json!(goal)), args).await?;
+    let is_printed = context.print_json(&answer)?;
+    let ReadResponse { result, reason, .. } = read(answer)?;
+    match result {
+        Some(_) if is_printed => Ok(ExitCode::SUCCESS),
+        None if is_printed => Ok(ExitCode::FAILURE),
+        Some(result) => {
             result.print(&mut anstream::stdout())?;
             Ok(ExitCode::SUCCESS)
         }
-        (None, why) => Err(Failure::Failed(why.unwrap_or_default())),
+        None => Err(CommandError::Failed(reason.unwrap_or_default())),
     }
+}
+
+async fn send(
+    context: &LedgerContext,
+    (field, query): (&str, Value),
+    args: &GetArgs,
+) -> Result<Value, CommandError> {
+    let consistency = args.consistency.name();
+    let body = json!({ field: query, "consistency": consistency, "timeout": format_duration(args.timeout) });
+    Ok(context.daemon.post("read", body, args.timeout).await?)
 }

@@ -1,71 +1,121 @@
-//! `holdoff ledger members …`
+//! `holdoff ledger members …` and `holdoff ledger step-down`
 
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use holdoff_ledger::runtime::Contact;
+use clap::Subcommand;
+use holdoff_net::PeerAddress;
 use serde_json::{Value, json};
 
-use super::seen::Status;
-use super::{Desk, status};
-use crate::args::LedgerMembersCommand;
-use crate::daemon::read;
-use crate::failure::Failure;
+use super::LedgerContext;
+use super::status::{self, StatusResponse};
+use crate::api_client::read;
+use crate::error::CommandError;
+
+#[derive(Subcommand, Debug)]
+pub(super) enum MembersCommand {
+    /// List the members
+    List,
+
+    /// Add a member, or change its address, name or role
+    Add {
+        /// Public key and address of the node, as `holdoff ledger join` prints them there
+        #[arg(value_name = "KEY@HOST:PORT")]
+        member: PeerAddress,
+
+        /// Name of the member [default: the first digits of its key]
+        #[arg(long, value_name = "NAME")]
+        name: Option<String>,
+
+        /// Add the member as a learner, which replicates the log and does not vote
+        #[arg(long)]
+        learner: bool,
+    },
+
+    /// Remove a member
+    Remove {
+        /// Public key of the member, or its name if the name is unique
+        member: String,
+    },
+}
 
 /// The number of key digits that stand for a member without a name.
-const DIGITS: usize = 8;
+const SHORT_KEY_DIGITS: usize = 8;
 
-pub(super) async fn run(desk: &Desk, command: Option<&LedgerMembersCommand>) -> Result<ExitCode, Failure> {
+pub(super) async fn run(
+    context: &LedgerContext,
+    command: Option<&MembersCommand>,
+) -> Result<ExitCode, CommandError> {
     match command {
-        None | Some(LedgerMembersCommand::List) => list(desk).await,
-        Some(LedgerMembersCommand::Add { member, name, learns }) => {
-            add(desk, member, name.as_deref(), !learns).await
+        None | Some(MembersCommand::List) => list(context).await,
+        Some(MembersCommand::Add { member, name, learner }) => {
+            add(context, member, name.as_deref(), !learner).await
         }
-        Some(LedgerMembersCommand::Remove { member }) => remove(desk, member).await,
+        Some(MembersCommand::Remove { member }) => remove(context, member).await,
     }
 }
 
-async fn list(desk: &Desk) -> Result<ExitCode, Failure> {
-    let answer = desk.daemon.get(&[], &[]).await?;
+async fn list(context: &LedgerContext) -> Result<ExitCode, CommandError> {
+    let answer = context.daemon.get(&[], &[]).await?;
     let members = answer.get("members").cloned().unwrap_or(Value::Null);
-    if !desk.said_as_json(&members)? {
+    if !context.print_json(&members)? {
         status::print(&read::<Vec<_>>(members)?, &mut anstream::stdout())?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn add(desk: &Desk, member: &Contact, name: Option<&str>, votes: bool) -> Result<ExitCode, Failure> {
-    let short: String = member.key.to_string().chars().take(DIGITS).collect();
+async fn add(
+    context: &LedgerContext,
+    member: &PeerAddress,
+    name: Option<&str>,
+    votes: bool,
+) -> Result<ExitCode, CommandError> {
+    let short: String = member.key.to_string().chars().take(SHORT_KEY_DIGITS).collect();
     let name = name.unwrap_or(&short);
     let body = json!({ "key": member.key, "address": member.address, "name": name, "votes": votes });
-    let answer = desk.daemon.post("members", body, Duration::ZERO).await?;
-    if !desk.said_as_json(&answer)? {
-        let then = if votes { "it votes when it has caught up" } else { "it learns, and does not vote" };
-        anstream::eprintln!("{name} is a member now: {then}");
+    let answer = context.daemon.post("members", body, Duration::ZERO).await?;
+    if !context.print_json(&answer)? {
+        let role = if votes { "it votes when it has caught up" } else { "it is a learner and does not vote" };
+        anstream::eprintln!("added {name}: {role}");
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn remove(desk: &Desk, member: &str) -> Result<ExitCode, Failure> {
-    let key = key(desk, member).await?;
-    let answer = desk.daemon.delete(&["members", &key]).await?;
-    if !desk.said_as_json(&answer)? {
-        anstream::eprintln!("{member} is no member any more");
+async fn remove(context: &LedgerContext, member: &str) -> Result<ExitCode, CommandError> {
+    let key = find_key(context, member).await?;
+    let answer = context.daemon.delete(&["members", &key]).await?;
+    if !context.print_json(&answer)? {
+        anstream::eprintln!("removed {member}");
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Returns the key of the member that has this key or name.
-pub(super) async fn key(desk: &Desk, member: &str) -> Result<String, Failure> {
-    let Status { members, .. } = read(desk.daemon.get(&[], &[]).await?)?;
-    let meant: Vec<_> = members.iter().filter(|it| it.key == member || it.name == member).collect();
-    match meant.as_slice() {
+async fn find_key(context: &LedgerContext, member: &str) -> Result<String, CommandError> {
+    let StatusResponse { members, .. } = read(context.daemon.get(&[], &[]).await?)?;
+    let matching: Vec<_> = members.iter().filter(|it| it.key == member || it.name == member).collect();
+    match matching.as_slice() {
         [one] => Ok(one.key.clone()),
-        [] => Err(Failure::Failed(format!(
-            "{member} is not a member of this ledger: `holdoff ledger members` lists them"
+        [] => Err(CommandError::Failed(format!(
+            "{member} is not a member of this ledger; `holdoff ledger members` lists the members"
         ))),
-        _ => {
-            Err(Failure::Usage(format!("several are called {member}: name the one that is meant by its key")))
-        }
+        _ => Err(CommandError::Usage(format!("several members have the name {member}: use the public key"))),
     }
+}
+
+pub(super) async fn step_down(context: &LedgerContext, to: Option<&str>) -> Result<ExitCode, CommandError> {
+    let body = match to {
+        Some(to) => json!({ "to": find_key(context, to).await? }),
+        None => json!({}),
+    };
+    let answer = context.daemon.post("step-down", body, Duration::ZERO).await?;
+    if !context.print_json(&answer)? {
+        let leader = answer.get("leader").and_then(Value::as_str).unwrap_or_default();
+        writeln!(anstream::stdout(), "{leader}")?;
+        anstream::eprintln!(
+            "Leadership transfer to this member requested; `holdoff ledger status` shows the leader."
+        );
+    }
+    Ok(ExitCode::SUCCESS)
 }

@@ -4,101 +4,97 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use serde::Deserialize;
 use serde_json::Value;
 
-use super::Desk;
-use super::seen::{Joined, Leader, Member, Status};
-use crate::daemon::read;
-use crate::failure::Failure;
-use crate::lock::signals::Signals;
+use super::LedgerContext;
+use crate::api_client::read;
+use crate::error::CommandError;
 use crate::output::{Table, time};
+use crate::signals::StopSignals;
 
 /// The interval between two checks for changes.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-pub(super) async fn run(desk: &Desk, watch: bool) -> Result<ExitCode, Failure> {
-    let mut answer = desk.daemon.get(&[], &[]).await?;
-    show(desk, &answer)?;
+pub(super) async fn run(context: &LedgerContext, watch: bool) -> Result<ExitCode, CommandError> {
+    let mut answer = context.daemon.get(&[], &[]).await?;
+    show(context, &answer)?;
     if !watch {
         return Ok(ExitCode::SUCCESS);
     }
-    let mut signals = Signals::new()?;
+    let mut signals = StopSignals::new()?;
     loop {
         tokio::select! {
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
             _ = signals.next() => return Ok(ExitCode::SUCCESS),
         }
-        let now = desk.daemon.get(&[], &[]).await?;
+        let now = context.daemon.get(&[], &[]).await?;
         if without_time(&now) != without_time(&answer) {
             writeln!(anstream::stdout())?;
-            show(desk, &now)?;
+            show(context, &now)?;
             answer = now;
         }
     }
 }
 
-/// Removes the fields that change without an event: the leader's tenure and the counters.
+/// Removes the fields that change without an event: the leader's time in office and the counters.
 fn without_time(answer: &Value) -> Value {
     let mut answer = answer.clone();
     if let Some(fields) = answer.as_object_mut() {
-        fields.remove("tenure_ms");
+        fields.remove("leader_for_ms");
         fields.remove("counts");
     }
     answer
 }
 
-fn show(desk: &Desk, answer: &Value) -> Result<(), Failure> {
-    if desk.said_as_json(answer)? {
+fn show(context: &LedgerContext, answer: &Value) -> Result<(), CommandError> {
+    if context.print_json(answer)? {
         return Ok(());
     }
-    let status: Status = read(answer.clone())?;
+    let status: StatusResponse = read(answer.clone())?;
     let mut out = anstream::stdout();
     writeln!(out, "this node  {}", status.contact)?;
     let Some(joined) = &status.joined else {
         let line = format!("holdoff ledger members add {}", status.contact);
-        writeln!(out, "ledger     {}: waits to be let in. A member does that by `{line}`", status.namespace)?;
+        writeln!(out, "ledger     {}: waiting to be added; run `{line}` on a member", status.namespace)?;
         return Ok(());
     };
     writeln!(out, "ledger     {} ({})", status.namespace, joined.ledger)?;
     writeln!(out, "leader     {}", leader(status.leader.as_ref(), joined))?;
-    writeln!(out, "here       {}, at index {}", in_words(&status.role), joined.index)?;
-    writeln!(out, "history    {}", joined.hash)?;
-    writeln!(out, "state      {}", joined.state_hash)?;
-    writeln!(out, "signed     up to index {} by a majority", joined.certified)?;
-    writeln!(out, "under way  {} transactions", joined.pending)?;
+    writeln!(out, "role       {} at index {}", status.role, joined.index)?;
+    writeln!(out, "log hash   {}", joined.hash)?;
+    writeln!(out, "state hash {}", joined.state_hash)?;
+    writeln!(out, "certified  up to index {} by a majority", joined.certified)?;
+    writeln!(out, "pending    {} transactions", joined.pending)?;
     writeln!(out)?;
     print(&status.members, &mut out)?;
     Ok(())
 }
 
-fn leader(leader: Option<&Leader>, joined: &Joined) -> String {
-    let for_so_long = time(Duration::from_millis(joined.tenure_ms));
+fn leader(leader: Option<&LeaderResponse>, joined: &JoinedResponse) -> String {
+    let duration = time(Duration::from_millis(joined.leader_for_ms));
     match leader {
-        Some(Leader { key, name }) => {
+        Some(LeaderResponse { key, name }) => {
             let (name, term) = (name.as_deref().unwrap_or(key), &joined.term);
-            format!("{name}, for {for_so_long}, in term {}.{}", term.start, term.attempt)
+            format!("{name} for {duration} in term {}.{}", term.start, term.attempt)
         }
-        None => format!("none for {for_so_long}: a majority of the voters must reach each other"),
+        None => format!("none for {duration}; a majority of the voters must be connected"),
     }
 }
 
-fn in_words(role: &str) -> &str {
-    if role == "looks" { "looks for a leader" } else { role }
-}
-
-pub(super) fn print(members: &[Member], out: &mut impl Write) -> std::io::Result<()> {
-    let mut table = Table::new(["member", "how it is", "votes", "index", "behind", "address", "key"]);
+pub(super) fn print(members: &[MemberResponse], out: &mut impl Write) -> std::io::Result<()> {
+    let mut table = Table::new(["member", "state", "votes", "index", "lag", "address", "key"]);
     let number = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
     for member in members {
-        let votes = match (member.votes, member.shall_vote) {
+        let votes = match (member.votes, member.should_vote) {
             (true, true) => "yes",
-            (false, true) => "soon",
-            (true, false) => "no more soon",
+            (false, true) => "pending",
+            (true, false) => "until demoted",
             (false, false) => "no",
         };
         table.row([
             member.name.clone(),
-            if member.here { "there" } else { "not heard of" }.to_owned(),
+            if member.reachable { "reachable" } else { "unreachable" }.to_owned(),
             votes.to_owned(),
             number(member.index),
             number(member.lag),
@@ -107,4 +103,52 @@ pub(super) fn print(members: &[Member], out: &mut impl Write) -> std::io::Result
         ]);
     }
     table.print(out)
+}
+
+/// The status of a daemon's node. Before the node has joined, most fields are unknown.
+#[derive(Deserialize)]
+pub(super) struct StatusResponse {
+    pub(super) namespace: String,
+    pub(super) contact: String,
+    pub(super) role: String,
+    #[serde(flatten)]
+    pub(super) joined: Option<JoinedResponse>,
+    pub(super) leader: Option<LeaderResponse>,
+    pub(super) members: Vec<MemberResponse>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct JoinedResponse {
+    pub(super) ledger: String,
+    pub(super) term: TermResponse,
+    pub(super) leader_for_ms: u64,
+    pub(super) index: u64,
+    pub(super) hash: String,
+    pub(super) state_hash: String,
+    pub(super) certified: u64,
+    pub(super) pending: u64,
+}
+
+#[derive(Deserialize)]
+pub(super) struct LeaderResponse {
+    pub(super) key: String,
+    pub(super) name: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct TermResponse {
+    pub(super) start: u64,
+    pub(super) attempt: u64,
+}
+
+#[derive(Deserialize)]
+pub(super) struct MemberResponse {
+    pub(super) key: String,
+    pub(super) name: String,
+    pub(super) address: String,
+    pub(super) votes: bool,
+    pub(super) should_vote: bool,
+    pub(super) reachable: bool,
+    pub(super) index: Option<u64>,
+    pub(super) lag: Option<u64>,
 }

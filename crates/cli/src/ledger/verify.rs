@@ -4,40 +4,48 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::Desk;
-use super::seen::Verified;
-use crate::daemon::read;
-use crate::failure::Failure;
+use super::LedgerContext;
+use crate::api_client::read;
+use crate::error::CommandError;
 
-pub(super) async fn run(desk: &Desk) -> Result<ExitCode, Failure> {
-    let answer = desk.daemon.get(&["verify"], &[]).await?;
-    let is_said = desk.said_as_json(&answer)?;
-    let Verified { first, last, certified, broken } = read(answer)?;
+#[derive(Deserialize)]
+struct VerifyResponse {
+    first: u64,
+    last: u64,
+    certified: u64,
+    broken: Option<String>,
+}
+
+pub(super) async fn verify(context: &LedgerContext) -> Result<ExitCode, CommandError> {
+    let answer = context.daemon.get(&["verify"], &[]).await?;
+    let is_printed = context.print_json(&answer)?;
+    let VerifyResponse { first, last, certified, broken } = read(answer)?;
     if let Some(broken) = broken {
-        if is_said {
+        if is_printed {
             return Ok(ExitCode::FAILURE);
         }
-        return Err(Failure::Failed(format!(
-            "the history of this daemon does not hold together: {broken}. Stop the daemon, and join again from an \
-             empty directory"
+        return Err(CommandError::Failed(format!(
+            "the history of this daemon is inconsistent: {broken}; stop the daemon, and join again with an empty \
+             directory"
         )));
     }
-    if !is_said {
+    if !is_printed {
         writeln!(
             anstream::stdout(),
-            "entries {first} to {last} follow one from the other; a majority has signed those up to {certified}"
+            "verified entries {first} to {last}; a majority has signed them up to {certified}"
         )?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) async fn snapshot(desk: &Desk) -> Result<ExitCode, Failure> {
-    let answer = desk.daemon.post("snapshot", json!({}), Duration::ZERO).await?;
-    if !desk.said_as_json(&answer)? {
+pub(super) async fn snapshot(context: &LedgerContext) -> Result<ExitCode, CommandError> {
+    let answer = context.daemon.post("snapshot", json!({}), Duration::ZERO).await?;
+    if !context.print_json(&answer)? {
         let through = answer.get("through").map(Value::to_string).unwrap_or_default();
-        writeln!(anstream::stdout(), "a snapshot stands for everything up to index {through} on its disk")?;
+        writeln!(anstream::stdout(), "wrote a snapshot through index {through}")?;
     }
     Ok(ExitCode::SUCCESS)
 }

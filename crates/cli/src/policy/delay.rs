@@ -4,15 +4,47 @@ use std::io::Write;
 use std::time::{Duration, SystemTime};
 
 use holdoff_policy::{
-    Attempt, Decision, Failure as Failed, Policy, SoFar, parse_duration, retry_after_from_headers,
+    Attempt, Class, Decision, Failure, Policy, PolicySet, SoFar, as_micros_u64, parse_duration,
+    retry_after_from_headers,
 };
 use serde_json::json;
 
-use crate::args::DelayArgs;
-use crate::failure::Failure;
+use crate::config::find_policy;
+use crate::error::CommandError;
 use crate::output::{human, range, style};
 
-pub(super) fn run(args: &DelayArgs, policy: &Policy, json: bool) -> Result<(), Failure> {
+#[derive(clap::Args, Debug)]
+pub(crate) struct DelayArgs {
+    /// Name of the policy
+    name: String,
+
+    /// Number of the failed attempt, from 1
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    attempt: u32,
+
+    /// Delay before this attempt, which decorrelated jitter depends on
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    last: Option<Duration>,
+
+    /// Retry-After of the response: seconds, an HTTP date, or a duration such as 2m
+    #[arg(long, value_name = "V", allow_hyphen_values = true)]
+    retry_after: Option<String>,
+
+    /// Number of contenders
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    contenders: Option<u32>,
+
+    /// Random number that selects the delay within its window [default: a new one]
+    #[arg(long, value_name = "R")]
+    roll: Option<u32>,
+
+    /// Failure class
+    #[arg(long, value_name = "CLASS", default_value_t = Class::Transient)]
+    class: Class,
+}
+
+pub(super) fn run(args: &DelayArgs, set: &PolicySet, json: bool) -> Result<(), CommandError> {
+    let policy = find_policy(set, &args.name)?;
     let failure = failure(args)?;
     let attempt = Attempt::new(args.attempt);
     let last_delay = args.last.unwrap_or_default();
@@ -26,8 +58,8 @@ pub(super) fn run(args: &DelayArgs, policy: &Policy, json: bool) -> Result<(), F
     let asked = policy.window_for(attempt, last_delay, &failure);
     let at_once = (decision == Decision::Refresh).then_some([0; 3]);
     let shown = at_once
-        .or(granted.map(|((low, high), delay)| [low, high, delay].map(micros)))
-        .or_else(|| asked.map(|window| [window.low(), window.high(), window.pick(roll)].map(micros)));
+        .or(granted.map(|((low, high), delay)| [low, high, delay].map(as_micros_u64)))
+        .or_else(|| asked.map(|window| [window.low(), window.high(), window.pick(roll)].map(as_micros_u64)));
     let mut out = anstream::stdout();
     if json {
         let answer = json!({
@@ -53,14 +85,16 @@ pub(super) fn run(args: &DelayArgs, policy: &Policy, json: bool) -> Result<(), F
     Ok(())
 }
 
-fn failure(args: &DelayArgs) -> Result<Failed, Failure> {
-    let failure = Failed::new(args.class).with_crowd(args.crowd.unwrap_or(0));
+fn failure(args: &DelayArgs) -> Result<Failure, CommandError> {
+    let failure = Failure::new(args.class).with_contenders(args.contenders.unwrap_or(0));
     let Some(value) = &args.retry_after else { return Ok(failure) };
     let wait = retry_after_from_headers(value, None, now()).or_else(|| parse_duration(value).ok());
-    let nonsense = || {
-        Failure::Usage(format!("--retry-after {value}: expected seconds, an HTTP date, or a time such as 2m"))
+    let invalid = || {
+        CommandError::Usage(format!(
+            "--retry-after {value}: expected seconds, an HTTP date, or a duration such as 2m"
+        ))
     };
-    Ok(failure.with_retry_after(wait.ok_or_else(nonsense)?))
+    Ok(failure.with_retry_after(wait.ok_or_else(invalid)?))
 }
 
 #[expect(clippy::disallowed_methods, reason = "a date is measured from now; a command has no other clock")]
@@ -69,25 +103,18 @@ fn now() -> SystemTime {
 }
 
 fn reason(policy: &Policy, decision: Decision) -> String {
-    let tries = policy.attempts();
+    let attempts = policy.attempts();
     match decision.name() {
-        "exhausted" => format!(": gives up, for {tries} tries have {} waits", tries - 1),
-        "permanent" => ": gives up, for it will not pass by itself".to_owned(),
-        "deadline" => ": gives up, for there is not enough time left".to_owned(),
+        "exhausted" => format!(": all {attempts} attempts are used"),
+        "permanent" => ": the failure is not transient".to_owned(),
+        "deadline" => ": the delay exceeds the remaining time".to_owned(),
         "retry_after_too_long" => {
-            format!(
-                ": gives up, for more than its limit of {} was asked for",
-                human(micros(policy.retry_after().limit))
-            )
+            format!(": Retry-After exceeds the limit of {}", human(as_micros_u64(policy.retry_after().limit)))
         }
-        "hand_off" => ": a conflict needs somebody to decide".to_owned(),
-        "refresh" => ": new credentials, then at once".to_owned(),
+        "hand_off" => ": an operator must resolve the conflict".to_owned(),
+        "refresh" => ": refresh the credentials and retry at once".to_owned(),
         _ => String::new(),
     }
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Formats microseconds as milliseconds, without a fraction of zero.

@@ -4,7 +4,7 @@ use holdoff_policy::{Attempt, Beyond, Growth, Jitter, Policy};
 
 use crate::output::time;
 
-/// Describes a policy: `exponential from 1s ×2, jitter scaled 0.5–1.5, cap 30s, 5 tries`
+/// Describes a policy: `exponential from 1s ×2, jitter scaled 0.5–1.5, cap 30s, 5 attempts`
 pub(super) fn sentence(policy: &Policy) -> String {
     // Decorrelated jitter grows by itself, so only the first wait of the growth matters.
     let first = policy.window(Attempt::FIRST, std::time::Duration::ZERO).low();
@@ -14,9 +14,9 @@ pub(super) fn sentence(policy: &Policy) -> String {
     };
     let mut parts = vec![growth, format!("cap {}", time(policy.cap()))];
     parts.push(match policy.attempts() {
-        1 => "1 try".to_owned(),
-        Policy::UNLIMITED => "unlimited tries".to_owned(),
-        tries => format!("{tries} tries"),
+        1 => "1 attempt".to_owned(),
+        Policy::UNLIMITED => "unlimited attempts".to_owned(),
+        attempts => format!("{attempts} attempts"),
     });
     parts.extend(policy.deadline().map(|deadline| format!("deadline {}", time(deadline))));
     parts.join(", ")
@@ -62,8 +62,9 @@ pub(super) fn rules(policy: &Policy) -> Vec<String> {
         Beyond::Clip => format!("waits {} only", time(rule.limit)),
     };
     let mut rules = vec![format!("Retry-After is obeyed{spread}; beyond {} it {beyond}.", time(rule.limit))];
-    rules.extend(policy.crowd().map(|crowd| {
-        format!("A known crowd is spread by {} each, at most {}.", time(crowd.slot), time(crowd.limit))
+    rules.extend(policy.contention().map(|contention| {
+        let (slot, limit) = (time(contention.slot), time(contention.limit));
+        format!("If the number of contenders is known, the window is {slot} per contender, at most {limit}.")
     }));
     rules
 }

@@ -9,21 +9,24 @@ use holdoff_policy::{Finding, Problems, Severity, lint};
 use serde_json::json;
 
 use crate::config;
-use crate::failure::Failure;
+use crate::error::CommandError;
 use crate::output::style;
 
-pub(super) fn run(named: Option<&Path>, json: bool) -> Result<ExitCode, Failure> {
-    let none =
-        || Failure::Usage("there is no holdoff.toml in this folder; name a file to look at".to_owned());
-    let file = config::file(named).ok_or_else(none)?;
+pub(super) fn run(named: Option<&Path>, json: bool) -> Result<ExitCode, CommandError> {
+    let missing = || {
+        CommandError::Usage(
+            "there is no holdoff.toml in the current directory; name a policy file".to_owned(),
+        )
+    };
+    let file = config::find_file(named).ok_or_else(missing)?;
     let shown = file.display().to_string();
     let outcome = match config::load_checked(&file) {
-        Ok(whole) => Ok(findings(&whole)),
+        Ok(settings) => Ok(findings(&settings)),
         Err(LoadError::Problems(problems)) if json => Err(problems),
         // Prints the same message as the other commands; its heading names the section at fault.
         Err(error) => {
-            let said = config::load_whole(Some(&file)).err();
-            return Err(said.unwrap_or_else(|| Failure::Failed(error.to_string())));
+            let reported = config::load_settings(Some(&file)).err();
+            return Err(reported.unwrap_or_else(|| CommandError::failed(error)));
         }
     };
     let failed = match &outcome {
@@ -39,11 +42,11 @@ pub(super) fn run(named: Option<&Path>, json: bool) -> Result<ExitCode, Failure>
 }
 
 /// Returns the findings in the policies and in the lock settings that use them.
-fn findings(whole: &config::Whole) -> Vec<Finding> {
-    let mut findings = lint(&whole.policies);
-    let used = whole.lock.policy_name().map(|name| format!("policy {name}"));
+fn findings(settings: &config::AllSettings) -> Vec<Finding> {
+    let mut findings = lint(&settings.policies);
+    let used = settings.lock.policy_name().map(|name| format!("policy {name}"));
     findings.retain(|finding| finding.code != "unused-policy" || Some(&finding.subject) != used.as_ref());
-    findings.extend(whole.lock.lint());
+    findings.extend(settings.lock.lint());
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     findings
 }
@@ -51,7 +54,7 @@ fn findings(whole: &config::Whole) -> Vec<Finding> {
 fn print(file: &str, findings: &[Finding]) -> std::io::Result<()> {
     let mut out = anstream::stdout();
     for Finding { code, severity, subject, message, remedy } in findings {
-        let mark = match severity {
+        let style = match severity {
             Severity::Error => style::ERROR,
             Severity::Warning => style::WARNING,
             Severity::Note => style::NOTE,
@@ -59,7 +62,7 @@ fn print(file: &str, findings: &[Finding]) -> std::io::Result<()> {
         let faint = style::FAINT;
         writeln!(
             out,
-            "{mark}{severity}[{code}]{mark:#} {subject}: {message}\n  {faint}→{faint:#} {remedy}\n"
+            "{style}{severity}[{code}]{style:#} {subject}: {message}\n  {faint}→{faint:#} {remedy}\n"
         )?;
     }
     let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();

@@ -5,42 +5,42 @@ use std::process::ExitCode;
 
 use holdoff_sim::report::rounded;
 use holdoff_sim::scenario::Scenario;
-use holdoff_sim::scenario::election::{Fault, Params, View, Way, bars};
-use holdoff_sim::{Plan, Pooled, Row, Strategy};
+use holdoff_sim::scenario::election::{Algorithm, FaultKind, Params, Topology, acceptance};
+use holdoff_sim::{Plan, Pooled, ResultRow, Strategy};
 
-use super::show;
-use crate::args::SimArgs;
-use crate::failure::Failure;
+use super::{SimArgs, output};
+use crate::error::CommandError;
 use crate::output::Table;
 
 /// The default number of runs per row.
-const RUNS: u32 = 10;
+pub(super) const RUNS: u32 = 10;
 
 /// Runs every situation. Fails if holdoff's algorithm misses a limit in any of them.
-pub(super) fn run(command: &SimArgs, threads: usize, as_json: bool) -> Result<ExitCode, Failure> {
-    if command.scenario != "election" {
-        return Err(Failure::Usage(format!("{} has no table; election has", command.scenario)));
+pub(super) fn run(args: &SimArgs, threads: usize, as_json: bool) -> Result<ExitCode, CommandError> {
+    if args.scenario != "election" {
+        return Err(CommandError::Usage(format!("--all needs the scenario election, not {}", args.scenario)));
     }
-    let strategies = ways(&command.policies)?;
+    let strategies = algorithms(&args.policies)?;
     let (mut shown, mut table) = (Vec::new(), Table::new(HEAD));
     let mut missed = Vec::new();
-    for params in bars::table() {
+    for params in acceptance::table() {
         let plan = Plan {
             scenario: Scenario::Election(params.clone()),
             strategies: strategies.clone(),
             clients: vec![params.nodes],
-            runs: command.runs.unwrap_or(RUNS),
-            seed: command.seed,
+            runs: args.runs.unwrap_or(RUNS),
+            seed: args.seed,
             threads,
         };
         for row in super::run_with_progress(&plan) {
             table.row(cells(&params, &row));
-            if row.policy == Way::Holdoff.name() {
+            if row.policy == Algorithm::Holdoff.name() {
                 let situation = situation(&params);
-                missed
-                    .extend(bars::missed(&params, &row).into_iter().map(|bar| format!("{situation}: {bar}")));
+                missed.extend(
+                    acceptance::missed(&params, &row).into_iter().map(|bar| format!("{situation}: {bar}")),
+                );
             }
-            shown.push(serde_json::json!({ "params": params, "row": show::without_plots(&row) }));
+            shown.push(serde_json::json!({ "params": params, "row": output::without_plots(&row) }));
         }
     }
     if as_json {
@@ -51,20 +51,20 @@ pub(super) fn run(command: &SimArgs, threads: usize, as_json: bool) -> Result<Ex
     if missed.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
-    Err(Failure::Failed(format!("holdoff misses what it is held to\n{}", missed.join("\n"))))
+    Err(CommandError::Failed(format!("holdoff misses acceptance limits\n{}", missed.join("\n"))))
 }
 
 /// Returns the named election algorithms, or holdoff's by default.
-fn ways(names: &[String]) -> Result<Vec<Strategy>, Failure> {
+fn algorithms(names: &[String]) -> Result<Vec<Strategy>, CommandError> {
     if names.is_empty() {
-        return Ok(vec![Strategy::way(Way::Holdoff)]);
+        return Ok(vec![Strategy::election(Algorithm::Holdoff)]);
     }
-    names.iter().map(|name| super::way(name)).collect()
+    names.iter().map(|name| super::algorithm(name)).collect()
 }
 
 const HEAD: [&str; 16] = [
     "nodes",
-    "view",
+    "topology",
     "loss",
     "fault",
     "policy",
@@ -81,20 +81,20 @@ const HEAD: [&str; 16] = [
     "bytes per node s",
 ];
 
-fn cells(params: &Params, row: &Row) -> Vec<String> {
+fn cells(params: &Params, row: &ResultRow) -> Vec<String> {
     let figure = |name: &str| rounded(row.figures.get(name).copied().unwrap_or_default().mean);
     let of = |name: &str, part: fn(&Pooled) -> f64| {
         let pooled = row.pooled.get(name).filter(|pooled| pooled.count > 0);
-        pooled.map_or_else(|| "–".to_owned(), |pooled| show::ms(part(pooled)))
+        pooled.map_or_else(|| "–".to_owned(), |pooled| output::ms(part(pooled)))
     };
     vec![
         params.nodes.to_string(),
-        view(params.view).to_owned(),
+        topology(params.topology).to_owned(),
         format!("{} %", rounded(params.loss * 100.0)),
         fault(params.fault).to_owned(),
         row.policy.clone(),
         rounded(row.failed.mean),
-        show::ms(row.time_ms.p99),
+        output::ms(row.time_ms.p99),
         figure("changes"),
         figure("two_at_once"),
         figure("faults"),
@@ -109,21 +109,25 @@ fn cells(params: &Params, row: &Row) -> Vec<String> {
 
 fn situation(params: &Params) -> String {
     let Params { nodes, loss, .. } = params;
-    format!("{nodes} nodes, {} view, loss {loss}, fault {}", view(params.view), fault(params.fault))
+    format!(
+        "{nodes} nodes, {} topology, loss {loss}, fault {}",
+        topology(params.topology),
+        fault(params.fault)
+    )
 }
 
-fn view(view: View) -> &'static str {
-    match view {
-        View::Mesh => "mesh",
-        View::Partial => "partial",
+fn topology(topology: Topology) -> &'static str {
+    match topology {
+        Topology::Mesh => "mesh",
+        Topology::Partial => "partial",
     }
 }
 
-fn fault(fault: Fault) -> &'static str {
+fn fault(fault: FaultKind) -> &'static str {
     match fault {
-        Fault::None => "none",
-        Fault::Crash => "crash",
-        Fault::Partition => "partition",
-        Fault::Churn => "churn",
+        FaultKind::None => "none",
+        FaultKind::Crash => "crash",
+        FaultKind::Partition => "partition",
+        FaultKind::Churn => "churn",
     }
 }

@@ -6,13 +6,13 @@ use std::path::Path;
 use holdoff_sim::scenario::Scenario;
 use toml::{Table, Value};
 
-use crate::args::SimArgs;
+use super::SimArgs;
 use crate::config;
-use crate::failure::Failure;
+use crate::error::CommandError;
 
 /// Returns the scenario with the requested parameters.
-pub(super) fn scenario(args: &SimArgs) -> Result<Scenario, Failure> {
-    let unknown = || Failure::Usage(format!("there is no scenario {}", args.scenario));
+pub(super) fn scenario(args: &SimArgs) -> Result<Scenario, CommandError> {
+    let unknown = || CommandError::Usage(format!("unknown scenario {}", args.scenario));
     let scenario = Scenario::named(&args.scenario).ok_or_else(unknown)?;
     let mut parameters = Table::new();
     if let Some(file) = &args.params {
@@ -20,7 +20,7 @@ pub(super) fn scenario(args: &SimArgs) -> Result<Scenario, Failure> {
     }
     for assignment in &args.set {
         let (key, value) = assignment.split_once('=').ok_or_else(|| {
-            Failure::Usage(format!("--set {assignment}: expected KEY=VALUE, such as hold=2s"))
+            CommandError::Usage(format!("--set {assignment}: expected KEY=VALUE, such as hold=2s"))
         })?;
         insert(&mut parameters, key.trim(), value_of(value.trim()));
     }
@@ -30,9 +30,9 @@ pub(super) fn scenario(args: &SimArgs) -> Result<Scenario, Failure> {
     // Checks each parameter separately first, so that the error names its key.
     for (key, value) in &parameters {
         let alone = Table::from_iter([(key.clone(), value.clone())]);
-        read(&scenario, alone).map_err(|error| unusable(&scenario, told(key, &error)))?;
+        read(&scenario, alone).map_err(|error| invalid(&scenario, describe(key, &error)))?;
     }
-    let read = read(&scenario, parameters).map_err(|error| unusable(&scenario, error.message()))?;
+    let read = read(&scenario, parameters).map_err(|error| invalid(&scenario, error.message()))?;
     check(&read)?;
     Ok(read)
 }
@@ -42,15 +42,15 @@ fn read(scenario: &Scenario, parameters: Table) -> Result<Scenario, toml::de::Er
 }
 
 /// Formats the problem with its key, and suggests the nearest name for an unknown key.
-fn told(key: &str, error: &toml::de::Error) -> String {
+fn describe(key: &str, error: &toml::de::Error) -> String {
     let message = error.message();
     if !message.starts_with("unknown field") {
         return format!("{key}: {message}");
     }
     let words: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
     let (unknown, known) = words.split_first().map_or(("", &[][..]), |(unknown, known)| (*unknown, known));
-    let place = if unknown == key { String::new() } else { format!("{key}: ") };
-    format!("{place}there is no parameter `{unknown}`; {}", config::hint(unknown, known))
+    let prefix = if unknown == key { String::new() } else { format!("{key}: ") };
+    format!("{prefix}unknown parameter `{unknown}`; {}", config::hint(unknown, known))
 }
 
 /// Inserts a value at a dotted path: `budget.ratio` is the `ratio` of `budget`.
@@ -69,30 +69,33 @@ fn insert(parameters: &mut Table, key: &str, value: Value) {
 }
 
 /// Refuses invalid parameters.
-pub(super) fn check(scenario: &Scenario) -> Result<(), Failure> {
-    scenario.check().map_err(|why| unusable(scenario, why))
+pub(super) fn check(scenario: &Scenario) -> Result<(), CommandError> {
+    scenario.check().map_err(|why| invalid(scenario, why))
 }
 
-fn unusable(scenario: &Scenario, why: impl Display) -> Failure {
+fn invalid(scenario: &Scenario, why: impl Display) -> CommandError {
     let name = scenario.name();
-    Failure::Usage(format!(
-        "the parameters of {name} cannot be used: {why}\n\
-         `holdoff sim {name} --show-params` shows how they are written"
+    CommandError::Usage(format!(
+        "invalid parameters of {name}: {why}\n`holdoff sim {name} --show-params` prints all parameters"
     ))
 }
 
 /// Reads the parameters of a file, either plain or under the scenario's name.
-fn from_file(file: &Path, scenario: &str) -> Result<Table, Failure> {
-    let text = config::text(file)?;
+fn from_file(file: &Path, scenario: &str) -> Result<Table, CommandError> {
+    let text = config::read_file(file)?;
     let mut table: Table = text.parse().map_err(|error: toml::de::Error| {
-        Failure::Failed(format!("{} is not TOML\n\n{}", file.display(), error.to_string().trim_end()))
+        CommandError::Failed(format!(
+            "{} is not valid TOML\n\n{}",
+            file.display(),
+            error.to_string().trim_end()
+        ))
     })?;
     match table.remove(scenario) {
         Some(Value::Table(inner)) => Ok(inner),
         Some(other) => Ok(Table::from_iter([(scenario.to_owned(), other)])),
         None => match Scenario::ALL.iter().find(|(other, _)| table.contains_key(*other)) {
-            Some((other, _)) => Err(Failure::Usage(format!(
-                "{} has the parameters of {other}, not of {scenario}",
+            Some((other, _)) => Err(CommandError::Usage(format!(
+                "{} contains the parameters of {other}, not of {scenario}",
                 file.display()
             ))),
             None => Ok(table),
@@ -108,9 +111,9 @@ fn value_of(text: &str) -> Value {
 }
 
 /// Formats the scenario as a TOML file that `--params` reads.
-pub(super) fn text(scenario: &Scenario) -> Result<String, Failure> {
+pub(super) fn text(scenario: &Scenario) -> Result<String, CommandError> {
     toml::to_string(scenario)
-        .map_err(|error| Failure::Failed(format!("the parameters cannot be written: {error}")))
+        .map_err(|error| CommandError::Failed(format!("cannot format the parameters: {error}")))
 }
 
 /// Formats the scenario's unset optional parameters as comments.

@@ -2,72 +2,112 @@
 
 use std::io::Write;
 
-use holdoff_server::Deed;
-use holdoff_work::{Action, Filter, Page, Payload, StepState};
+use holdoff_server::AuditEvent;
+use holdoff_work::{Action, PageRequest, ParseIdError, Payload, StepFilter, StepId, StepState, TaskId};
 
-use super::filter::{filter, words};
-use super::{Desk, text};
-use crate::args::{ActArgs, ResolveArgs, Target};
-use crate::audit;
-use crate::failure::Failure;
-use crate::output::is_wanted;
+use super::WorkContext;
+use super::list::{FilterArgs, describe, filter};
+use crate::error::CommandError;
+use crate::input::{confirm, read_json};
+use crate::store;
 
-/// The maximum that the confirmation counts. A higher number would not change the user's decision.
-const MOST_COUNTED: usize = 10_000;
+#[derive(clap::Args, Debug)]
+pub(super) struct ActArgs {
+    /// Task, or one of its steps as TASK/NUMBER; without it, the filter options select the steps
+    #[arg(value_name = "TASK[/STEP]", conflicts_with_all = FilterArgs::IDS)]
+    target: Option<Target>,
 
-pub(super) async fn run(desk: &Desk, args: &ActArgs, action: Action) -> Result<(), Failure> {
-    if let Some(target) = args.target {
-        return act_on(desk, target, &action).await;
-    }
-    let name = action.name();
-    let filter = filter(desk, &args.filter).ok_or_else(|| {
-        Failure::Usage(format!(
-            "say what to {name}: a task, a step as TASK/NUMBER, or filters such as --operation"
-        ))
-    })?;
-    let meant = applicable(filter, &action)?;
-    if !args.yes {
-        let Some(what) = meant_by(desk, &meant, &action).await? else { return say(desk, &action, 0) };
-        if !is_wanted(&what)? {
-            return Err(Failure::Failed("nothing was changed".to_owned()));
-        }
-    }
-    let count = desk.work.act(&meant, &action).await?;
-    note(desk, &action, words(&args.filter), count).await;
-    say(desk, &action, count)
+    /// Do not ask for confirmation
+    #[arg(long)]
+    yes: bool,
+
+    #[command(flatten)]
+    filter: FilterArgs,
 }
 
-pub(super) async fn resolve(desk: &Desk, args: &ResolveArgs) -> Result<(), Failure> {
+#[derive(clap::Args, Debug)]
+pub(super) struct ResolveArgs {
+    /// Step as TASK/NUMBER
+    step: StepId,
+
+    /// New payload: JSON, @FILE or - for stdin
+    #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
+    payload: Option<String>,
+}
+
+/// The target of a command: a task or one of its steps.
+#[derive(Clone, Copy, Debug)]
+enum Target {
+    Task(TaskId),
+    Step(StepId),
+}
+
+impl std::str::FromStr for Target {
+    type Err = ParseIdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.contains('/') { text.parse().map(Self::Step) } else { text.parse().map(Self::Task) }
+    }
+}
+
+/// The maximum that the confirmation counts. A higher number would not change the user's decision.
+const MAX_COUNTED: usize = 10_000;
+
+pub(super) async fn run(context: &WorkContext, args: &ActArgs, action: Action) -> Result<(), CommandError> {
+    if let Some(target) = args.target {
+        return act_on(context, target, &action).await;
+    }
+    let name = action.name();
+    let filter = filter(context, &args.filter).ok_or_else(|| {
+        CommandError::Usage(format!(
+            "nothing selected to {name}: add a task, a step as TASK/NUMBER, or filters such as --operation"
+        ))
+    })?;
+    let selected = applicable(filter, &action)?;
+    if !args.yes {
+        let Some(what) = describe_action(context, &selected, &action).await? else {
+            return print_result(context, &action, 0);
+        };
+        if !confirm(&what)? {
+            return Err(CommandError::Failed("nothing was changed".to_owned()));
+        }
+    }
+    let count = context.work.act(&selected, &action).await?;
+    record(context, &action, describe(&args.filter), count).await;
+    print_result(context, &action, count)
+}
+
+pub(super) async fn resolve(context: &WorkContext, args: &ResolveArgs) -> Result<(), CommandError> {
     let payload = match &args.payload {
         Some(payload) => {
-            let json = text::read_json("--payload", payload)?;
-            Some(Payload::json(&json).map_err(|error| Failure::Usage(error.to_string()))?)
+            let json = read_json("--payload", payload)?;
+            Some(Payload::json(&json).map_err(|error| CommandError::Usage(error.to_string()))?)
         }
         None => None,
     };
-    act_on(desk, Target::Step(args.step), &Action::Resolve(payload)).await
+    act_on(context, Target::Step(args.step), &Action::Resolve(payload)).await
 }
 
 /// Performs the action on the named task or step. If it changes nothing, the error says why.
-async fn act_on(desk: &Desk, target: Target, action: &Action) -> Result<(), Failure> {
+async fn act_on(context: &WorkContext, target: Target, action: &Action) -> Result<(), CommandError> {
     let (filter, task, number) = match target {
-        Target::Task(task) => (Filter::task(task), task, None),
-        Target::Step(step) => (Filter::step(step), step.task, Some(step.number)),
+        Target::Task(task) => (StepFilter::task(task), task, None),
+        Target::Step(step) => (StepFilter::step(step), step.task, Some(step.number)),
     };
-    let count = desk.work.act(&filter, action).await?;
+    let count = context.work.act(&filter, action).await?;
     if count > 0 {
         let what = number.map_or_else(|| task.to_string(), |number| format!("{task}/{number}"));
-        note(desk, action, what, count).await;
-        return say(desk, action, count);
+        record(context, action, what, count).await;
+        return print_result(context, action, count);
     }
     let name = action.name();
-    let Some(record) = desk.work.task_outline(task).await? else {
-        return Err(Failure::Failed(format!("there is no task {task}")));
+    let Some(record) = context.work.task_outline(task).await? else {
+        return Err(CommandError::Failed(format!("there is no task {task}")));
     };
     let needed = match action {
-        Action::Cancel => "a task that is over cannot be cancelled",
-        Action::Resolve(_) => "only conflicted steps can be resolved",
-        _ => "only failed and conflicted steps can be",
+        Action::Cancel => "a finished task cannot be cancelled",
+        Action::Resolve(_) => "the action needs a conflicted step",
+        _ => "the action needs a failed or conflicted step",
     };
     let is = match number {
         None => format!("task {task} is {}", record.state),
@@ -76,15 +116,16 @@ async fn act_on(desk: &Desk, target: Target, action: &Action) -> Result<(), Fail
             None => format!("task {task} has no step {number}"),
         },
     };
-    Err(Failure::Failed(format!("nothing to {name}: {is}, and {needed}")))
+    Err(CommandError::Failed(format!("cannot {name}: {is}; {needed}")))
 }
 
-async fn note(desk: &Desk, action: &Action, what: String, count: u64) {
-    audit::note(&desk.place, Deed::new(format!("work.{}", action.name()), what).times(count)).await;
+async fn record(context: &WorkContext, action: &Action, what: String, count: u64) {
+    store::record(&context.store, AuditEvent::new(format!("work.{}", action.name()), what).with_count(count))
+        .await;
 }
 
 /// Restricts the filter to the steps that the action applies to.
-fn applicable(mut filter: Filter, action: &Action) -> Result<Filter, Failure> {
+fn applicable(mut filter: StepFilter, action: &Action) -> Result<StepFilter, CommandError> {
     let possible = |state: &StepState| match action {
         Action::Cancel => !StepState::OVER.contains(state),
         _ => matches!(state, StepState::Failed | StepState::Conflicted),
@@ -93,7 +134,7 @@ fn applicable(mut filter: Filter, action: &Action) -> Result<Filter, Failure> {
     if let Some(impossible) = filter.states.iter().find(|state| !possible(state)) {
         let names: Vec<&str> = states.iter().map(|state| state.name()).collect();
         let (name, names) = (action.name(), names.join(" or "));
-        return Err(Failure::Usage(format!("cannot {name} what is {impossible}, only what is {names}")));
+        return Err(CommandError::Usage(format!("cannot {name} {impossible} steps, only {names} steps")));
     }
     if filter.states.is_empty() {
         filter.states = states;
@@ -102,13 +143,17 @@ fn applicable(mut filter: Filter, action: &Action) -> Result<Filter, Failure> {
 }
 
 /// Describes the action and the number of its steps, or returns `None` if no step matches.
-async fn meant_by(desk: &Desk, filter: &Filter, action: &Action) -> Result<Option<String>, Failure> {
-    let (mut count, mut page) = (0, Page::first(Page::MOST));
+async fn describe_action(
+    context: &WorkContext,
+    filter: &StepFilter,
+    action: &Action,
+) -> Result<Option<String>, CommandError> {
+    let (mut count, mut page) = (0, PageRequest::first(PageRequest::MAX_LIMIT));
     let count = loop {
-        let steps = desk.work.list(filter, &page).await?;
+        let steps = context.work.list(filter, &page).await?;
         count += steps.len();
         match steps.last() {
-            Some(last) if count < MOST_COUNTED => page = page.after(last.id),
+            Some(last) if count < MAX_COUNTED => page = page.after(last.id),
             Some(_) => break format!("{count} steps or more"),
             None if count == 0 => return Ok(None),
             None => break steps_of(count as u64),
@@ -120,14 +165,14 @@ async fn meant_by(desk: &Desk, filter: &Filter, action: &Action) -> Result<Optio
     }))
 }
 
-fn say(desk: &Desk, action: &Action, count: u64) -> Result<(), Failure> {
+fn print_result(context: &WorkContext, action: &Action, count: u64) -> Result<(), CommandError> {
     let mut out = anstream::stdout();
-    if desk.json {
+    if context.json {
         let answer = serde_json::json!({ "action": action.name(), "steps": count });
         return Ok(writeln!(out, "{answer}")?);
     }
     let done = match action {
-        Action::Retry => "will be tried again",
+        Action::Retry => "will be retried",
         Action::Cancel => "cancelled",
         Action::Discard => "discarded",
         _ => "resolved",

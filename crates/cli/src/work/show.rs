@@ -2,26 +2,39 @@
 
 use std::io::Write;
 
+use holdoff_server::TaskView;
 use holdoff_work::{AttemptRecord, Format, Moment, Payload, StepRecord, StepState, TaskId, TaskRecord};
 
-use super::Desk;
-use crate::failure::Failure;
+use super::WorkContext;
+use crate::error::CommandError;
 use crate::output::{Table, style, time};
 
-pub(super) async fn run(desk: &Desk, id: TaskId, payloads: bool) -> Result<(), Failure> {
-    let none = || Failure::Failed(format!("there is no task {id}"));
-    let task = desk.work.task(id).await?.ok_or_else(none)?;
+#[derive(clap::Args, Debug)]
+pub(super) struct ShowArgs {
+    /// Id of the task
+    task: TaskId,
+
+    /// Show payloads and outputs
+    #[arg(long)]
+    payloads: bool,
+}
+
+pub(super) async fn run(context: &WorkContext, args: &ShowArgs) -> Result<(), CommandError> {
+    let ShowArgs { task: id, payloads } = *args;
+    let none = || CommandError::Failed(format!("there is no task {id}"));
+    let task = context.work.task(id).await?.ok_or_else(none)?;
     let mut out = anstream::stdout();
-    if desk.json {
-        let shown = serde_json::to_string(&holdoff_server::show(&task, payloads));
-        let shown = shown.map_err(|error| Failure::Failed(format!("the task cannot be shown: {error}")))?;
+    if context.json {
+        let shown = serde_json::to_string(&TaskView::new(&task, payloads));
+        let shown =
+            shown.map_err(|error| CommandError::Failed(format!("cannot format the task: {error}")))?;
         return Ok(writeln!(out, "{shown}")?);
     }
     let heading = style::HEADING;
     writeln!(out, "{heading}task {}{heading:#} is {}\n", task.id, task.state)?;
     steps(&task, &mut out)?;
     if !task.attempts.is_empty() {
-        writeln!(out, "\n{heading}attempts that did not succeed{heading:#}\n")?;
+        writeln!(out, "\n{heading}unsuccessful attempts{heading:#}\n")?;
         attempts(&task, &mut out)?;
     }
     if payloads {
@@ -44,32 +57,33 @@ fn steps(task: &TaskRecord, out: &mut impl Write) -> std::io::Result<()> {
             step.state.to_string(),
             step.failures.to_string(),
             step.policy.clone(),
-            happening(step, task.now),
+            activity(step, task.now),
         ]);
     }
     table.print(out)
 }
 
 /// Describes the current activity of a step, or the condition that it waits for.
-fn happening(step: &StepRecord, now: Moment) -> String {
+fn activity(step: &StepRecord, now: Moment) -> String {
     let until =
         |moment: Option<Moment>| moment.map(|moment| moment.since(now)).filter(|left| !left.is_zero());
     match (step.state, until(step.due_at)) {
-        (StepState::Ready, Some(left)) if step.failures > 0 => format!("next try in {}", time(left)),
+        (StepState::Ready, Some(left)) if step.failures > 0 => format!("next attempt in {}", time(left)),
         (StepState::Ready, Some(left)) => format!("runs in {}", time(left)),
         (StepState::Ready, None) => "due".to_owned(),
         (StepState::Running, _) => {
             let since = step.last_attempted_at.map_or_else(String::new, |began| time(now.since(began)));
             format!("for {since}")
         }
-        (StepState::Blocked, _) => format!("waits for {}", step.waiting_for),
+        (StepState::Blocked, _) if step.waiting_for == 1 => "waits for 1 step".to_owned(),
+        (StepState::Blocked, _) => format!("waits for {} steps", step.waiting_for),
         (StepState::Failed | StepState::Conflicted, _) => step.message.clone().unwrap_or_default(),
         _ => step.ended_at.map_or_else(String::new, |ended| format!("{} ago", time(now.since(ended)))),
     }
 }
 
 fn attempts(task: &TaskRecord, out: &mut impl Write) -> std::io::Result<()> {
-    let mut table = Table::new(["step", "began", "took", "outcome", "class", "then waited", "message"]);
+    let mut table = Table::new(["step", "started", "duration", "outcome", "class", "next delay", "message"]);
     for attempt in &task.attempts {
         table.row(attempt_row(attempt));
     }
@@ -100,9 +114,9 @@ fn print_payload(
         return writeln!(out, "{what} of step {number}: none");
     };
     let bytes = payload.as_bytes();
-    let is_plain = |text: &&str| !text.chars().any(|sign| sign.is_control() && !sign.is_whitespace());
+    let is_plain = |text: &&str| !text.chars().any(|c| c.is_control() && !c.is_whitespace());
     match std::str::from_utf8(bytes).ok().filter(is_plain) {
         Some(text) => writeln!(out, "{what} of step {number}: {text}"),
-        None => writeln!(out, "{what} of step {number}: {} bytes; --json shows them in base64", bytes.len()),
+        None => writeln!(out, "{what} of step {number}: {} bytes; --json prints them in base64", bytes.len()),
     }
 }

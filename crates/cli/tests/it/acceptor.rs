@@ -1,18 +1,20 @@
-//! The real `holdoff acceptor`, killed under load. After a restart it still has every promise and vote that it has
-//! answered.
+//! The real `holdoff acceptor`, killed under load, and `holdoff serve` with an acceptor.
 
-use holdoff_testbed::CONDITION_TIMEOUT;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc::{Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use holdoff_council::acceptor::{ROLE, Reply, Request};
-use holdoff_council::{Ask, Batch, CouncilId, Digest, Slot, Tell, Value, node_id};
-use holdoff_net::{Key, Link, LinkOptions, Remote};
+use holdoff_council::acceptor::{LinkReply, LinkRequest, ROLE};
+use holdoff_council::{
+    AcceptorReply, AcceptorRequest, Batch, CouncilId, Digest, NodeId, OperationId, Slot, SlotValue,
+};
+use holdoff_net::{Link, LinkOptions, PeerAddress, SecretKey};
 use holdoff_paxos::Ballot;
 use holdoff_paxos::slot::{AcceptReply, PromiseReply};
+use holdoff_testbed::CONDITION_TIMEOUT;
+use serde_json::json;
 
 use crate::process::Process;
 
@@ -35,10 +37,10 @@ impl Acceptor {
         Self { process, greeting: serde_json::from_str(&greeting).unwrap() }
     }
 
-    fn link(&self, key: &Key) -> Link {
+    fn link(&self, key: &SecretKey) -> Link {
         let pasted = self.greeting["acceptor"].as_str().unwrap();
         let (peer, address) = pasted.split_once('@').unwrap();
-        let remote = Remote { key: peer.parse().unwrap(), address: address.to_owned() };
+        let remote = PeerAddress { key: peer.parse().unwrap(), address: address.to_owned() };
         let options = LinkOptions {
             role: ROLE.to_owned(),
             call_timeout: Duration::from_secs(20),
@@ -52,7 +54,7 @@ impl Acceptor {
 type Answered = BTreeMap<u64, (Option<Ballot>, Option<Ballot>)>;
 
 struct Writer {
-    key: Key,
+    key: SecretKey,
     council: CouncilId,
     answered: Answered,
 }
@@ -60,31 +62,37 @@ struct Writer {
 impl Writer {
     fn new(number: u8) -> Self {
         let council = CouncilId([number; 16]);
-        Self { key: Key::from_secret(&[number + 1; 32]), council, answered: Answered::new() }
+        Self { key: SecretKey::from_secret(&[number + 1; 32]), council, answered: Answered::new() }
     }
 
-    async fn told(&self, link: &Link, ask: Ask) -> Option<Tell> {
-        let request = Request::Ask { life: 1, council: self.council, ask };
-        let reply: Reply = link.ask(&request).await.ok()?;
-        reply.tells.into_iter().next()
+    async fn told(&self, link: &Link, request: AcceptorRequest) -> Option<AcceptorReply> {
+        let request = LinkRequest::Council { incarnation: 1, council: self.council, request };
+        let reply: LinkReply = link.call_value(&request).await.ok()?;
+        reply.replies.into_iter().next()
     }
 
     /// Has the acceptor promise and accept slot after slot until it no longer answers.
     async fn write(&mut self, link: &Link, round: u64, told: &Sender<()>) {
-        let node = node_id(&self.key.public(), 1);
+        let node = NodeId::derive(self.key.public().as_bytes(), 1);
         for number in 1.. {
             let slot = Slot(number);
             let ballot = Ballot::new(slot, round, node);
-            let prepare = Ask::Prepare { slot, ballot, announce: Vec::new() };
+            let prepare = AcceptorRequest::Prepare { slot, ballot, announce: Vec::new() };
             let Some(tell) = self.told(link, prepare).await else { return };
-            assert!(matches!(tell, Tell::Promise { reply: PromiseReply::Promise { .. }, .. }), "{tell:?}");
+            assert!(
+                matches!(tell, AcceptorReply::Promise { reply: PromiseReply::Promise { .. }, .. }),
+                "{tell:?}"
+            );
             self.answered.entry(number).or_default().0 = Some(ballot);
             let (previous, nonce) = (Digest::default(), round);
             let batch = Batch { previous, operations: Vec::new(), withdrawn: Vec::new(), nonce };
-            let value = Value::sign(self.council, slot, &batch, &self.key).unwrap();
-            let accept = Ask::Accept { slot, ballot, value, next: None };
+            let value = SlotValue::sign(self.council, slot, &batch, &self.key).unwrap();
+            let accept = AcceptorRequest::Accept { slot, ballot, value, next: None };
             let Some(tell) = self.told(link, accept).await else { return };
-            assert!(matches!(tell, Tell::Accepted { reply: AcceptReply::Accepted { .. }, .. }), "{tell:?}");
+            assert!(
+                matches!(tell, AcceptorReply::Accepted { reply: AcceptReply::Accepted { .. }, .. }),
+                "{tell:?}"
+            );
             self.answered.entry(number).or_default().1 = Some(ballot);
             let _ = told.send(());
         }
@@ -92,19 +100,20 @@ impl Writer {
 
     /// Checks that the acceptor still has every answer: it refuses a lower ballot and returns the votes.
     async fn check(&self, link: &Link) -> usize {
-        let node = node_id(&self.key.public(), 1);
+        let node = NodeId::derive(self.key.public().as_bytes(), 1);
         for (number, (promised, voted)) in &self.answered {
             let slot = Slot(*number);
-            let prepare = Ask::Prepare { slot, ballot: Ballot::new(slot, 0, node), announce: Vec::new() };
+            let prepare =
+                AcceptorRequest::Prepare { slot, ballot: Ballot::new(slot, 0, node), announce: Vec::new() };
             match self.told(link, prepare).await.expect("an answer") {
-                Tell::Promise { reply: PromiseReply::Nack { promised: kept, .. }, .. } => {
+                AcceptorReply::Promise { reply: PromiseReply::Nack { promised: kept, .. }, .. } => {
                     assert!(Some(kept) >= *promised, "slot {slot}: promised {promised:?}, kept {kept:?}");
                 }
                 other => panic!("a promise is lost in slot {slot}: {other:?}"),
             }
             if voted.is_some() {
-                let Some(Tell::History { votes, .. }) =
-                    self.told(link, Ask::Fetch { after: Slot(number - 1) }).await
+                let Some(AcceptorReply::History { votes, .. }) =
+                    self.told(link, AcceptorRequest::Fetch { after: Slot(number - 1) }).await
                 else {
                     panic!("no history");
                 };
@@ -118,7 +127,7 @@ impl Writer {
 }
 
 #[test]
-fn what_a_killed_acceptor_has_answered_is_there_when_it_is_back() {
+fn a_killed_acceptor_keeps_every_answered_promise_and_vote() {
     let folder = tempfile::tempdir().unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let _entered = runtime.enter();
@@ -127,7 +136,7 @@ fn what_a_killed_acceptor_has_answered_is_there_when_it_is_back() {
     for round in 1..=ROUNDS {
         let mut acceptor = Acceptor::start(folder.path());
         let who = acceptor.greeting["node"].clone();
-        assert_eq!(*node.get_or_insert(who.clone()), who, "the same one, in the same life");
+        assert_eq!(*node.get_or_insert(who.clone()), who, "the same key and incarnation");
         let checked: usize = runtime.block_on(async {
             let mut checked = 0;
             for writer in &writers {
@@ -165,7 +174,7 @@ fn what_a_killed_acceptor_has_answered_is_there_when_it_is_back() {
 }
 
 #[test]
-fn a_second_acceptor_on_the_same_directory_is_refused() {
+fn an_acceptor_rejects_a_directory_in_use() {
     let folder = tempfile::tempdir().unwrap();
     let _first = Acceptor::start(folder.path());
     let second = Command::new(env!("CARGO_BIN_EXE_holdoff"))
@@ -176,4 +185,158 @@ fn a_second_acceptor_on_the_same_directory_is_refused() {
     let said = String::from_utf8_lossy(&second.stderr);
     assert_eq!(second.status.code(), Some(1));
     assert!(said.contains("another process has this acceptor's store open"), "{said}");
+}
+
+const FILE: &str = "[acceptor]\ndata = \"acceptor\"\nlisten = \"127.0.0.1:0\"\n";
+
+/// A daemon with an acceptor, in its own folder.
+struct Daemon {
+    process: Process,
+    url: String,
+    acceptor: String,
+}
+
+impl Daemon {
+    /// Starts the daemon in a shell that first runs this line.
+    fn start(folder: &Path, first: &str) -> Self {
+        std::fs::create_dir_all(folder).unwrap();
+        std::fs::write(folder.join("holdoff.toml"), FILE).unwrap();
+        let serve = "exec \"$HOLDOFF\" serve --json --listen 127.0.0.1:0 --data data --log off";
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("{first}\n{serve}")]).current_dir(folder);
+        command.env("HOLDOFF", env!("CARGO_BIN_EXE_holdoff")).env_remove("RUST_LOG");
+        let mut process = Process::start(&mut command);
+        let [greeting] = process.greeting();
+        let greeting: serde_json::Value = serde_json::from_str(&greeting).unwrap();
+        let said = |name: &str| greeting[name].as_str().unwrap().to_owned();
+        Self { process, url: said("url"), acceptor: said("acceptor") }
+    }
+
+    async fn get(&self, path: &str) -> (u16, String) {
+        let answer = reqwest::get(format!("{}{path}", self.url)).await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    }
+
+    async fn json(&self, path: &str) -> serde_json::Value {
+        let (status, text) = self.get(path).await;
+        assert_eq!(status, 200, "{path}: {text}");
+        serde_json::from_str(&text).unwrap()
+    }
+}
+
+/// Runs a command of a device. Returns the last line of its output.
+fn council(directory: &Path, words: &[&str]) -> serde_json::Value {
+    let output = Command::new(env!("CARGO_BIN_EXE_holdoff"))
+        .args(["council", "--json", "--deadline", "60s", "--dir"])
+        .arg(directory)
+        .args(words)
+        .output()
+        .unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{words:?}: {out}{err}");
+    serde_json::from_str(out.lines().last().unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn a_council_on_three_daemons_tolerates_a_killed_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| folder.path().join(name);
+    let mut daemons = ["a", "b", "c"].map(|name| Daemon::start(&place(name), ""));
+    let mut words = vec!["init", "--name", "laptop"];
+    for daemon in &daemons {
+        words.extend(["--acceptor", &daemon.acceptor]);
+    }
+    let device = place("laptop");
+    let id = council(&device, &words)["council"].as_str().unwrap().to_owned();
+    daemons[2].process.kill();
+    let key = SecretKey::from_secret(&[9; 32]).public().to_string();
+    let added = council(&device, &["add", &key, "--name", "phone"]);
+    let status = council(&device, &["status"]);
+    assert_eq!(status["council"], *id, "{added}");
+
+    for daemon in &daemons[..2] {
+        let shown = daemon.json("/v1/acceptor").await;
+        assert_eq!((&shown["acceptor"], &shown["stopped"]), (&json!(daemon.acceptor), &json!(null)));
+        let kept = daemon.json("/v1/acceptor/councils").await;
+        assert_eq!(kept["items"].as_array().unwrap().len(), 1, "{kept}");
+        assert_eq!(
+            kept["items"][0]["short_id"], status["short_id"],
+            "a device says how its council is shown"
+        );
+        assert_eq!(kept["items"][0]["mail_messages"], 1, "the invitation: {kept}");
+        assert!(kept["items"][0]["latest"].as_u64() >= status["slot"].as_u64(), "{kept} {status}");
+        for path in ["/v1/acceptor", "/v1/acceptor/councils", "/councils", "/metrics"] {
+            let (_, text) = daemon.get(path).await;
+            assert!(!text.contains(&id), "{path} tells the council's id");
+        }
+    }
+    let [first, second, _] = daemons;
+    assert_eq!([first, second].map(|daemon| daemon.process.terminate()), [Some(0); 2]);
+}
+
+/// Has the acceptor vote for large values until it no longer answers.
+async fn fill(acceptor: &str) {
+    const COUNCIL: CouncilId = CouncilId([3; 16]);
+    let key = SecretKey::from_secret(&[7; 32]);
+    let (peer, address) = acceptor.split_once('@').unwrap();
+    let remote = PeerAddress { key: peer.parse().unwrap(), address: address.to_owned() };
+    let options =
+        LinkOptions { role: ROLE.to_owned(), call_timeout: CONDITION_TIMEOUT, ..LinkOptions::default() };
+    let (link, _pushes) = Link::new(&key, remote, options).unwrap();
+    for slot in (1..=200).map(Slot) {
+        let withdrawn = vec![OperationId([1; 16]); 12_000];
+        let batch = Batch { previous: Digest::default(), operations: Vec::new(), withdrawn, nonce: 1 };
+        let value = SlotValue::sign(COUNCIL, slot, &batch, &key).unwrap();
+        let ballot = Ballot::new(slot, 1, NodeId::derive(key.public().as_bytes(), 1));
+        let request = AcceptorRequest::Accept { slot, ballot, value, next: None };
+        let reply: Result<LinkReply, _> =
+            link.call_value(&LinkRequest::Council { incarnation: 1, council: COUNCIL, request }).await;
+        if reply.is_err() {
+            return;
+        }
+    }
+    panic!("the disk has room for everything");
+}
+
+/// No file of the daemon can grow beyond 8 MiB. The system refuses further writes, as a full disk does.
+#[tokio::test]
+async fn a_daemon_whose_acceptor_disk_is_full_is_not_ready() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path(), "trap '' XFSZ\nulimit -f 16384");
+    assert_eq!(daemon.get("/readyz").await.0, 200);
+    fill(&daemon.acceptor).await;
+
+    let end = Instant::now() + CONDITION_TIMEOUT;
+    let said = loop {
+        let (status, said) = daemon.get("/readyz").await;
+        if status == 503 {
+            break said;
+        }
+        assert!(Instant::now() < end, "{status} {said}");
+        tokio::time::sleep(Duration::from_millis(30)).await;
+    };
+    assert!(said.contains("the acceptor has stopped: the acceptor's disk has failed"), "{said}");
+    assert!(said.contains("File too large"), "the reason is the system's own: {said}");
+    let shown = daemon.json("/v1/acceptor").await;
+    assert!(shown["stopped"].as_str().unwrap().contains("File too large"), "{shown}");
+    assert!(
+        shown["requests"]["accept"].as_u64() > Some(0),
+        "what was answered before is still known: {shown}"
+    );
+    let (status, said) = daemon.get("/v1/acceptor/councils").await;
+    assert!(status == 503 && said.contains("File too large"), "{status} {said}");
+    let (status, page) = daemon.get("/councils").await;
+    assert!(
+        status == 200 && page.contains("The acceptor has stopped") && page.contains("File too large"),
+        "{page}"
+    );
+    let (_, metrics) = daemon.get("/metrics").await;
+    assert!(metrics.lines().any(|line| line == "holdoff_acceptor_stopped 1"), "{metrics}");
+
+    // The daemon stays alive and serves everything else. The operator decides when to restart it.
+    assert_eq!(daemon.get("/healthz").await.0, 200);
+    let task = reqwest::Client::new().post(format!("{}/v1/tasks", daemon.url));
+    let taken = task.json(&json!({ "operation": "mail.send" })).send().await.unwrap();
+    assert_eq!(taken.status(), 201);
+    assert_eq!(daemon.process.terminate(), Some(0));
 }

@@ -4,13 +4,9 @@
 
 mod backup;
 mod earlier;
-mod load;
+mod faults;
 mod node;
 mod policies;
-mod restart;
-mod storm;
-mod survival;
-mod target;
 
 use holdoff_testbed::CONDITION_TIMEOUT;
 use std::time::{Duration, Instant};
@@ -59,7 +55,7 @@ async fn all_succeed(store: &str, tasks: &[String]) {
 
 /// Asserts that no step was called more often than it was granted: once, plus once for each recorded attempt that did
 /// not succeed.
-async fn no_more_calls_than_grants(store: &str, target: &target::Target, tasks: &[String]) {
+async fn no_more_calls_than_grants(store: &str, target: &node::Target, tasks: &[String]) {
     let work = Work::attach(store, PolicySet::default(), Settings::default()).await.unwrap();
     for task in tasks {
         let record = work.task_outline(task.parse().unwrap()).await.unwrap().expect("it is there");

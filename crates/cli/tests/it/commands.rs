@@ -1,7 +1,7 @@
 //! The command's output, compared word by word. `TRYCMD=overwrite cargo test -p holdoff-cli` updates it.
 
 #[test]
-fn commands_say_what_they_should() {
+fn the_output_of_commands_matches_the_golden_files() {
     trycmd::TestCases::new()
         .env("NO_COLOR", "1")
         .case("tests/cmd/*.trycmd")
@@ -10,7 +10,7 @@ fn commands_say_what_they_should() {
 
 /// The README's commands, as a new user types them after the installation of `holdoff`.
 #[test]
-fn the_readmes_commands_say_what_it_says() {
+fn the_output_of_commands_matches_the_readme() {
     trycmd::TestCases::new()
         .env("NO_COLOR", "1")
         .register_bin("cargo", trycmd::schema::Bin::Ignore)
@@ -19,7 +19,7 @@ fn the_readmes_commands_say_what_it_says() {
 
 /// The README's first command runs through cargo. Its output must equal the README's.
 #[test]
-fn the_readmes_first_command_says_what_it_says() {
+fn the_output_of_the_first_command_matches_the_readme() {
     let readme = std::fs::read_to_string("../../README.md").expect("the README is there");
     let (_, after) = readme.split_once("$ cargo run --release -- ").expect("the first command");
     let (arguments, shown) = after.split_once('\n').expect("its output");

@@ -12,7 +12,7 @@ use sqlx::Connection as _;
 use sqlx::sqlite::SqliteConnection;
 
 /// The maximum number of polls, far more than the condition needs on a busy machine.
-const LOOKS: u32 = 3000;
+const MAX_POLLS: u32 = 3000;
 const PAUSE: Duration = Duration::from_millis(20);
 
 fn demo(arguments: &[&str], temporary: &Path) -> Command {
@@ -60,7 +60,7 @@ macro_rules! over_all_steps {
 }
 
 #[tokio::test]
-async fn every_figure_of_the_summary_is_the_stores() {
+async fn the_summary_matches_the_store() {
     let folder = tempfile::tempdir().unwrap();
     let (data, temporary) = (folder.path().join("data"), tempfile::tempdir().unwrap());
     let arguments =
@@ -68,7 +68,7 @@ async fn every_figure_of_the_summary_is_the_stores() {
     let output = demo(&arguments, temporary.path()).output().unwrap();
     let said = text(&output.stderr);
     let summary: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|why| panic!("{why}: {said}"));
-    assert_eq!(summary["wrong"], json!([]), "{said}");
+    assert_eq!(summary["inconsistencies"], json!([]), "{said}");
     assert!(output.status.success(), "{said}");
 
     let mut store = Store::open(&data).await;
@@ -80,10 +80,10 @@ async fn every_figure_of_the_summary_is_the_stores() {
         ("/steps/conflicted", over_all_steps!("count(*) from named where state = 5")),
         ("/steps/discarded", over_all_steps!("count(*) from named where state = 6")),
         ("/steps/cancelled", over_all_steps!("count(*) from named where state = 7")),
-        ("/steps/left/paused", over_all_steps!("count(*) from named where state = 1 and paused")),
-        ("/steps/left/blocked", over_all_steps!("count(*) from named where state = 0")),
+        ("/steps/unfinished/paused", over_all_steps!("count(*) from named where state = 1 and paused")),
+        ("/steps/unfinished/blocked", over_all_steps!("count(*) from named where state = 0")),
         (
-            "/steps/left/unfinished",
+            "/steps/unfinished/other",
             over_all_steps!("count(*) from named where state = 2 or state = 1 and not paused"),
         ),
         ("/attempts/retried", "select count(*) from holdoff_attempts where outcome = 1"),
@@ -108,7 +108,7 @@ async fn every_figure_of_the_summary_is_the_stores() {
         "/steps/succeeded",
         "/steps/failed",
         "/steps/conflicted",
-        "/steps/left/paused",
+        "/steps/unfinished/paused",
         "/attempts/retried",
         "/attempts/rescued",
         "/signals/tasks",
@@ -118,30 +118,34 @@ async fn every_figure_of_the_summary_is_the_stores() {
         assert!(summary.pointer(figure).and_then(Value::as_i64) > Some(0), "{figure} of {summary:#}");
     }
     assert!(summary["signals"]["sent"].as_i64() > summary["signals"]["tasks"].as_i64());
-    assert_eq!(store.figure("select count(*) from holdoff_policy_sets").await, 2, "it was published again");
-    assert!(is_empty(temporary.path()), "only what was asked for stays");
+    assert_eq!(
+        store.figure("select count(*) from holdoff_policy_sets").await,
+        2,
+        "a second version was deployed"
+    );
+    assert!(is_empty(temporary.path()), "no other file is left");
 
     // The demo refuses a store that already exists.
     let again = demo(&arguments, temporary.path()).output().unwrap();
     assert_eq!(again.status.code(), Some(2));
-    assert!(text(&again.stderr).contains("there is a store in"), "{}", text(&again.stderr));
+    assert!(text(&again.stderr).contains("already contains a store"), "{}", text(&again.stderr));
 }
 
 #[test]
-fn nothing_is_left_and_a_port_that_is_taken_is_no_trouble() {
+fn the_demo_uses_a_free_port_and_removes_its_files() {
     // If another process has the port, the test works as well.
     let _taken = TcpListener::bind("127.0.0.1:7070");
     let temporary = tempfile::tempdir().unwrap();
     let Output { status, stdout, stderr } =
         demo(&["--once", "--for", "5s", "--seed", "2"], temporary.path()).output().unwrap();
     let (said, told) = (text(&stdout), text(&stderr));
-    assert!(status.success() && said.contains("It adds up"), "{said}\n{told}");
-    assert!(told.contains("Port 7070 is taken") && !told.contains("at http://127.0.0.1:7070,"), "{told}");
+    assert!(status.success() && said.contains("The summary is consistent"), "{said}\n{told}");
+    assert!(told.contains("Port 7070 is in use") && !told.contains("at http://127.0.0.1:7070 "), "{told}");
     assert!(told.contains("removed ") && is_empty(temporary.path()), "{told}");
 }
 
 #[test]
-fn a_proxy_that_would_swallow_everything_is_named() {
+fn an_unusable_proxy_is_reported() {
     let temporary = tempfile::tempdir().unwrap();
     // No process listens at the proxy's address.
     let mut command = demo(&["--listen", "127.0.0.1:0"], temporary.path());
@@ -213,7 +217,7 @@ impl Drop for Running {
 }
 
 fn until(what: &str, is_so: impl Fn() -> bool) {
-    for _ in 0..LOOKS {
+    for _ in 0..MAX_POLLS {
         if is_so() {
             return;
         }
@@ -223,10 +227,10 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 #[test]
-fn ctrl_c_ends_it_well_and_leaves_nothing() {
+fn ctrl_c_stops_the_demo_and_removes_its_files() {
     let temporary = tempfile::tempdir().unwrap();
     let mut running = Running::start(temporary.path());
-    assert!(running.get("/").starts_with("HTTP/1.1 200"), "its page can be looked at");
+    assert!(running.get("/").starts_with("HTTP/1.1 200"), "the overview is served");
     // Every page has content.
     for (path, shown) in [
         ("/v1/tasks", "stock.reserve"),
@@ -251,7 +255,7 @@ fn ctrl_c_ends_it_well_and_leaves_nothing() {
 }
 
 #[test]
-fn a_worker_does_not_outlive_a_demo_that_was_killed() {
+fn a_worker_ends_with_a_killed_demo() {
     let temporary = tempfile::tempdir().unwrap();
     let mut running = Running::start(temporary.path());
     running.signal("-KILL");

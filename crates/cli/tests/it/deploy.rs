@@ -58,7 +58,7 @@ fn lint(file: &Path) {
 }
 
 #[test]
-fn every_manifest_can_be_read() {
+fn every_manifest_is_valid() {
     assert!(yaml("kubernetes/holdoff.yaml").iter().all(|object| object["metadata"]["name"] == "holdoff"));
     assert!(!yaml("kubernetes/lock-rbac.yaml").is_empty());
     assert_eq!((yaml("compose.yaml").len(), yaml("compose-ledger.yaml").len()), (1, 1));
@@ -71,7 +71,7 @@ fn every_manifest_can_be_read() {
 }
 
 #[test]
-fn whoever_runs_the_daemon_means_the_same_port_and_probes() {
+fn all_deployments_use_the_same_port_and_probes() {
     let deployment = kubernetes("Deployment");
     let container = &deployment["spec"]["template"]["spec"]["containers"][0];
     assert_eq!(container["ports"][0]["containerPort"], 7070);
@@ -102,7 +102,7 @@ fn whoever_runs_the_daemon_means_the_same_port_and_probes() {
 
 /// A daemon reads the environment of the deployment: it finds its directory and advertises its address.
 #[test]
-fn daemons_with_a_ledger_are_told_apart_and_find_each_other() {
+fn daemons_with_a_ledger_have_distinct_keys_and_addresses() {
     let home = tempfile::tempdir().unwrap();
     let mut keys = Vec::new();
     for name in THREE {
@@ -136,7 +136,7 @@ fn daemons_with_a_ledger_are_told_apart_and_find_each_other() {
 
 /// The command prints its help only if it accepts all arguments before `--help`.
 #[test]
-fn every_flag_is_known() {
+fn every_deployment_uses_known_flags() {
     for (file, line) in command_lines() {
         let asked = Command::new(env!("CARGO_BIN_EXE_holdoff")).args(&line).arg("--help").output().unwrap();
         assert!(asked.status.success(), "{file}: {}", String::from_utf8_lossy(&asked.stderr));
@@ -144,7 +144,7 @@ fn every_flag_is_known() {
 }
 
 #[test]
-fn what_is_referred_to_is_there() {
+fn referenced_files_exist() {
     let compose = yaml("compose.yaml").remove(0);
     let daemon = &compose["services"]["holdoff-1"];
     assert!(folder().join("..").join(daemon["build"]["dockerfile"].as_str().unwrap()).exists());
@@ -165,7 +165,7 @@ fn what_is_referred_to_is_there() {
 }
 
 #[test]
-fn the_dashboard_is_one() {
+fn the_grafana_dashboard_is_valid() {
     let dashboard: Value = serde_json::from_str(&text("grafana/holdoff.json")).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
     let ids: BTreeSet<u64> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
@@ -184,7 +184,7 @@ fn the_dashboard_is_one() {
 
 /// Debian has `promtool` in the package `prometheus`; `cargo xtask test` installs it.
 #[test]
-fn promtool_finds_no_fault_with_the_alerts() {
+fn promtool_accepts_the_alerts() {
     for arguments in
         [["check", "rules", "prometheus/alerts.yml"], ["test", "rules", "prometheus/alerts.test.yml"]]
     {

@@ -23,9 +23,9 @@ impl Daemon {
         let mut command = Command::new(env!("CARGO_BIN_EXE_holdoff"));
         command.args(["serve", "--listen", "127.0.0.1:0", "--data", "data", "--log", "warn"]);
         let mut process = Process::start(command.current_dir(folder).env_remove("RUST_LOG"));
-        let [greeting, place, file] = process.greeting();
-        assert_eq!(place, "work is kept in data/holdoff.db (SQLite)");
-        assert_eq!(file, "policies are those of holdoff.toml");
+        let [greeting, store, file] = process.greeting();
+        assert_eq!(store, "store: data/holdoff.db (SQLite)");
+        assert_eq!(file, "policies: holdoff.toml");
         let address = greeting.split("http://").nth(1).expect(&greeting).to_owned();
         Self { process, address }
     }
@@ -104,7 +104,7 @@ cap = "50ms"
 "#;
 
 #[test]
-fn a_call_survives_the_daemon() {
+fn a_step_survives_a_killed_daemon() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("holdoff.toml"), FILE).unwrap();
     let (url, calls) = flaky();
@@ -114,14 +114,14 @@ fn a_call_survives_the_daemon() {
         serde_json::json!({ "operation": "order.confirm", "http": { "url": url, "body": { "paid": true } } });
     let taken: Value = serde_json::from_str(&daemon.ask("POST /v1/tasks", &task.to_string())).unwrap();
     let id = taken["id"].as_str().unwrap().to_owned();
-    assert_eq!(calls.recv_timeout(CONDITION_TIMEOUT), Ok(0), "it is refused");
-    assert_eq!(calls.recv_timeout(CONDITION_TIMEOUT), Ok(1), "it is tried again, and not answered");
+    assert_eq!(calls.recv_timeout(CONDITION_TIMEOUT), Ok(0), "the first attempt is refused");
+    assert_eq!(calls.recv_timeout(CONDITION_TIMEOUT), Ok(1), "the second attempt gets no response");
     daemon.kill();
 
     let shown = holdoff(folder.path(), &["work", "show", &id]);
     assert!(text(&shown.stdout).contains("is running"), "{}", text(&shown.stdout));
     let daemon = Daemon::start(folder.path());
-    assert_eq!(calls.recv_timeout(CONDITION_TIMEOUT), Ok(2), "it is rescued");
+    assert_eq!(calls.recv_timeout(CONDITION_TIMEOUT), Ok(2), "the step is rescued");
     let task = loop {
         let task: Value = serde_json::from_str(&daemon.ask(&format!("GET /v1/tasks/{id}"), "")).unwrap();
         if task["state"] != "running" {
@@ -132,7 +132,7 @@ fn a_call_survives_the_daemon() {
     let outcomes: Vec<_> =
         task["attempts"].as_array().unwrap().iter().map(|a| a["outcome"].as_str().unwrap()).collect();
     assert_eq!(outcomes, ["retried", "rescued"]);
-    assert_eq!(task["steps"][0]["failures"], 1, "the daemon's death is not the call's failure");
+    assert_eq!(task["steps"][0]["failures"], 1, "a killed daemon is not a failure of the step");
 
     let shown = holdoff(folder.path(), &["work", "show", &id]);
     assert!(text(&shown.stdout).contains("is succeeded"), "{}", text(&shown.stdout));
@@ -140,7 +140,7 @@ fn a_call_survives_the_daemon() {
 }
 
 #[test]
-fn work_is_looked_after_from_the_command_line() {
+fn tasks_are_administered_from_the_command_line() {
     let folder = tempfile::tempdir().unwrap();
     let run = |arguments: &[&str]| {
         let output = holdoff(folder.path(), arguments);
@@ -182,16 +182,16 @@ fn work_is_looked_after_from_the_command_line() {
     assert!(shown.contains("payload of step 0: {\"to\": 1.50}") && shown.contains("due"), "{shown}");
     assert!(run(&["work", "list", "--state", "ready", "--queue", "default"]).contains("order.confirm"));
 
-    assert!(run(&["work", "pause", "--queue", "mail"]).starts_with("queue mail is paused"));
+    assert!(run(&["work", "pause", "--queue", "mail"]).starts_with("paused queue mail"));
     let stats: Value = serde_json::from_str(&run(&["work", "stats", "--json"])).unwrap();
     assert_eq!((&stats[1]["operation"], &stats[1]["paused"]), (&"mail.send".into(), &true.into()));
     assert!(run(&["work", "stats"]).contains("mail.send (paused)"));
-    assert_eq!(run(&["work", "resume", "--queue", "mail"]), "queue mail goes on");
+    assert_eq!(run(&["work", "resume", "--queue", "mail"]), "resumed queue mail");
 
     let refused = holdoff(folder.path(), &["work", "cancel", "--queue", "mail"]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(
-        text(&refused.stderr).contains("this would cancel all tasks of 1 step; say --yes"),
+        text(&refused.stderr).contains("this would cancel all tasks of 1 step; add --yes"),
         "{}",
         text(&refused.stderr)
     );

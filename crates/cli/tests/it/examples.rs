@@ -72,7 +72,7 @@ fn curl() {
         "sent twice under one key: one task",
         "task succeeded",
         "signals: 2 of one task",
-        "lock: held, renewed and let go",
+        "lock: acquired, renewed and released",
     ];
     assert_eq!(Daemon::start().run("sh", "client.sh"), said);
 }

@@ -4,18 +4,13 @@
 //! In every case no acknowledged transaction is lost and none takes effect twice. In the end all daemons have the
 //! same history and the same state.
 
-mod alone;
 mod cluster;
-mod daemon;
-mod deeds;
 mod disks;
+mod environment;
 mod leaders;
 mod linear;
 mod locks;
 mod members;
-mod namespaces;
-mod parted;
-mod place;
-mod rolling;
+mod output;
 mod signals;
-mod words;
+mod transactions;

@@ -73,16 +73,16 @@ fn is_alive(process: &str) -> bool {
 fn until(is_so: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < CONDITION_TIMEOUT, "it does not become so");
+        assert!(began.elapsed() < CONDITION_TIMEOUT, "the condition does not hold");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
 #[test]
-fn the_commands_code_is_passed_through_and_its_token_grows() {
+fn the_exit_code_is_passed_through_and_tokens_increase() {
     let folder = tempfile::tempdir().unwrap();
     let token = || {
-        let script = "echo $HOLDOFF_KEY $HOLDOFF_NAMESPACE $HOLDOFF_TOKEN";
+        let script = "echo $HOLDOFF_KEY $HOLDOFF_NAMESPACE $HOLDOFF_FENCING_TOKEN";
         let said = text(&output(folder.path(), &["run", "a", "--", "sh", "-c", script]).stdout);
         let number = said.strip_prefix("a default ").unwrap_or_else(|| panic!("{said}"));
         number.trim().parse::<u64>().unwrap()
@@ -93,11 +93,15 @@ fn the_commands_code_is_passed_through_and_its_token_grows() {
     assert_eq!(code(folder.path(), &["run", "a", "--", "sh", "-c", "kill -9 $$"]), 137);
     assert_eq!(code(folder.path(), &["run", "a", "--", "/no/such/command"]), 127);
     assert_eq!(code(folder.path(), &["run", "a", "--", "/"]), 126);
-    assert_eq!(shown(folder.path(), "a")["held"], false, "it is let go at once, whatever the command did");
+    assert_eq!(
+        shown(folder.path(), "a")["held"],
+        false,
+        "the lock is released at once, whatever the exit code"
+    );
 }
 
 #[test]
-fn whoever_does_not_get_it_in_time_says_so() {
+fn a_waiter_that_times_out_exits_with_75() {
     let folder = tempfile::tempdir().unwrap();
     let mut holder = Holder::start(folder.path(), &[], "echo held; sleep 60");
     assert_eq!(holder.line(), "held");
@@ -106,16 +110,16 @@ fn whoever_does_not_get_it_in_time_says_so() {
         assert_eq!(refused.status.code(), Some(75), "{}", text(&refused.stderr));
         assert!(text(&refused.stderr).contains("held by holdoff-"), "{}", text(&refused.stderr));
     }
-    assert_eq!(shown(folder.path(), "job")["waiting"], 0, "nothing of them waits");
+    assert_eq!(shown(folder.path(), "job")["waiting"], 0, "no waiter is left");
     let listed = text(&output(folder.path(), &["list", "--held"]).stdout);
     assert!(listed.contains("job") && listed.contains("holdoff-"), "{listed}");
     holder.signal("-TERM");
-    assert_eq!(holder.end().0, Some(128 + 15), "the signal was passed on to the command");
+    assert_eq!(holder.end().0, Some(128 + 15), "the signal is forwarded to the command");
     assert_eq!(shown(folder.path(), "job")["held"], false);
 }
 
 #[test]
-fn a_killed_holder_keeps_others_out_for_its_lease() {
+fn the_lock_of_a_killed_holder_stays_held_until_its_lease_expires() {
     let folder = tempfile::tempdir().unwrap();
     let mut holder = Holder::start(folder.path(), &["--lease", "4s"], "echo $$; exec sleep 60");
     let orphan = holder.line();
@@ -124,22 +128,22 @@ fn a_killed_holder_keeps_others_out_for_its_lease() {
     assert_eq!(
         code(folder.path(), &["run", "job", "--wait", "0s", "--", "true"]),
         75,
-        "the lease has not ended"
+        "the lease has not expired"
     );
     assert_eq!(code(folder.path(), &["run", "job", "--wait", "60s", "--", "true"]), 0);
     signal("-KILL", &orphan);
 }
 
 #[test]
-fn a_waiter_that_goes_leaves_nothing() {
+fn an_interrupted_or_killed_waiter_leaves_no_record() {
     let folder = tempfile::tempdir().unwrap();
     let mut holder = Holder::start(folder.path(), &[], "echo held; sleep 60");
     holder.line();
     let waiting = || shown(folder.path(), "job")["waiting"].as_u64().unwrap();
-    let polite = Holder::start(folder.path(), &["--wait", "30s", "--lease", "1s"], "echo never");
+    let interrupted = Holder::start(folder.path(), &["--wait", "30s", "--lease", "1s"], "echo never");
     until(|| waiting() == 1);
-    polite.signal("-INT");
-    assert_eq!(polite.end().0, Some(130));
+    interrupted.signal("-INT");
+    assert_eq!(interrupted.end().0, Some(130));
     assert_eq!(waiting(), 0);
 
     let killed = Holder::start(folder.path(), &["--wait", "30s", "--lease", "1s"], "echo never");
@@ -154,7 +158,7 @@ fn a_waiter_that_goes_leaves_nothing() {
 }
 
 #[test]
-fn a_lost_lock_ends_the_command_and_what_it_has_started() {
+fn a_lost_lock_ends_the_command_and_its_child_processes() {
     let folder = tempfile::tempdir().unwrap();
     let options = ["--lease", "900ms", "--wait", "2s", "--grace", "500ms"];
     // Neither the command nor its child process exits on SIGTERM.
@@ -167,11 +171,11 @@ fn a_lost_lock_ends_the_command_and_what_it_has_started() {
     assert_eq!(unasked.status.code(), Some(2));
     assert!(text(&unasked.stderr).contains("--force"), "{}", text(&unasked.stderr));
     let forced = text(&output(folder.path(), &["release", "job", "--force"]).stdout);
-    assert!(forced.contains("whose token 1 is stale now"), "{forced}");
-    assert_eq!(holder.line(), "asked", "first it is asked to end");
+    assert!(forced.contains("fencing token 1 is stale now"), "{forced}");
+    assert_eq!(holder.line(), "asked", "the command gets SIGTERM first");
     let (code, said) = holder.end();
     assert_eq!(code, Some(76), "{said}");
-    assert!(said.contains("the lock on job with token 1 was lost"), "{said}");
+    assert!(said.contains("lost the lock job with fencing token 1"), "{said}");
     until(|| !is_alive(&inner));
-    assert_eq!(text(&output(folder.path(), &["release", "job", "--force"]).stdout), "nobody held job\n");
+    assert_eq!(text(&output(folder.path(), &["release", "job", "--force"]).stdout), "job was not held\n");
 }

@@ -22,7 +22,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn policies_are_applied_when_it_is_meant() {
+fn policies_are_deployed_after_confirmation() {
     let folder = tempfile::tempdir().unwrap();
     let write = |text: &str| std::fs::write(folder.path().join("holdoff.toml"), text).unwrap();
     write(FILE);
@@ -31,20 +31,20 @@ fn policies_are_applied_when_it_is_meant() {
         "it makes the store"
     );
 
-    let dry = holdoff(folder.path(), &["policy", "apply", "--dry-run"]);
+    let dry = holdoff(folder.path(), &["policy", "deploy", "--dry-run"]);
     let shown = text(&dry.stdout);
     assert!(shown.contains("policy mine\n") && shown.contains("  + attempts = 3\n"), "{shown}");
     assert!(shown.contains("operation *\n  + mine\n") && shown.contains("nothing was changed"), "{shown}");
-    let unasked = holdoff(folder.path(), &["policy", "apply"]);
+    let unasked = holdoff(folder.path(), &["policy", "deploy"]);
     assert_eq!(unasked.status.code(), Some(2));
-    assert!(text(&unasked.stderr).contains("say --yes to do it"), "{}", text(&unasked.stderr));
-    assert!(holdoff(folder.path(), &["policy", "apply", "--yes"]).status.success());
+    assert!(text(&unasked.stderr).contains("add --yes to confirm"), "{}", text(&unasked.stderr));
+    assert!(holdoff(folder.path(), &["policy", "deploy", "--yes"]).status.success());
 
     write(&FILE.replace('3', "4"));
-    let applied = holdoff(folder.path(), &["policy", "apply", "--yes"]);
+    let applied = holdoff(folder.path(), &["policy", "deploy", "--yes"]);
     assert!(text(&applied.stdout).starts_with("policy mine\n  - attempts = 3\n  + attempts = 4\n\nversion "));
     write("default = \"slow\"\n[policies.slow]\nbase = \"2d\"\ncap = \"2d\"");
-    let refused = holdoff(folder.path(), &["policy", "apply", "--yes"]);
+    let refused = holdoff(folder.path(), &["policy", "deploy", "--yes"]);
     assert!(text(&refused.stderr).contains("counts as stale"), "{}", text(&refused.stderr));
     let listed = text(&holdoff(folder.path(), &["policy", "versions"]).stdout);
     assert_eq!(listed.lines().count(), 4, "a heading, a line, and two versions: {listed}");
@@ -82,23 +82,28 @@ fn logged(folder: &Path, format: &str) -> String {
 }
 
 #[test]
-fn the_log_is_for_programs_unless_it_is_for_people_and_has_no_colours_in_files() {
+fn the_log_in_a_file_is_json_by_default_and_has_no_colours() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("holdoff.toml"), FILE).unwrap();
     for format in ["auto", "json"] {
         let log = logged(folder.path(), format);
         let lines: Vec<serde_json::Value> =
             log.lines().map(|line| serde_json::from_str(line).expect("JSON on every line")).collect();
-        let told = lines.iter().find(|line| line["fields"]["message"].to_string().contains("replace others"));
-        assert_eq!(told.expect(&log)["span"]["id"], "mine-17", "the request's id stands in the log");
+        let told = lines.iter().find(|line| {
+            line["fields"]["message"].to_string().contains("replaced the active policy version")
+        });
+        assert_eq!(told.expect(&log)["span"]["id"], "mine-17", "the log contains the request id");
     }
     let log = logged(folder.path(), "pretty");
-    assert!(log.contains("request{id=mine-17") && log.contains("replace others"), "{log}");
+    assert!(
+        log.contains("request{id=mine-17") && log.contains("replaced the active policy version"),
+        "{log}"
+    );
     assert!(!log.contains('\u{1b}'), "{log}");
 }
 
 #[test]
-fn a_hangup_says_what_it_does_not_change() {
+fn a_hangup_reloads_policies_and_reports_ignored_sections() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("holdoff.toml");
     std::fs::write(&file, FILE).unwrap();
@@ -117,9 +122,10 @@ fn a_hangup_says_what_it_does_not_change() {
             std::thread::sleep(Duration::from_millis(10));
         }
     };
-    let said = after_hangup(&FILE.replace('3', "4"), "was read again and is in force");
-    assert!(!said.contains("from the next start on"), "policies need none: {said}");
+    let said = after_hangup(&FILE.replace('3', "4"), "deployed the policy file");
+    assert!(!said.contains("need a restart"), "policies need no restart: {said}");
     let changed = format!("{FILE}[work]\nlease = \"2m\"\n[lock]\nlease = \"10s\"\n");
-    after_hangup(&changed, "holdoff.toml has changed in [work], [lock] too");
+    let said = after_hangup(&changed, "ignored changes to sections that need a restart");
+    assert!(said.contains("[work], [lock]"), "{said}");
     assert_eq!(daemon.terminate(), Some(0));
 }

@@ -1,27 +1,14 @@
 //! The dashboard in a real Chromium, with the real daemon and a target that fails on purpose.
 
 mod daemon;
-mod device;
-mod proxy;
-mod target;
-mod visitor;
-
-mod bulk;
-mod conflict;
-mod councils;
 mod every;
-mod filters;
-mod foreign;
-mod keyboard;
-mod ledger;
-mod live;
-mod locks;
+mod interaction;
 mod login;
 mod planted;
 mod policy;
 mod prefix;
-mod queues;
-mod settings;
+mod replication;
+mod visitor;
 mod work;
 
 use holdoff_testbed::CONDITION_TIMEOUT;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use holdoff_ledger::runtime::{Contact, found};
+use holdoff_ledger::runtime::{PeerAddress, create};
 use serde_json::{Value, json};
 
 use crate::process::Process;
@@ -45,12 +45,12 @@ impl Daemon {
 }
 
 #[tokio::test]
-async fn a_ledger_beside_the_work_is_served_and_is_there_after_a_restart() {
+async fn a_ledger_beside_the_store_is_served_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().join("data/ledger");
-    let (key, _) = found(&place, "default").unwrap();
+    let (key, _) = create(&place, "default").unwrap();
     let daemon = Daemon::start(folder.path(), "", "");
-    let contact: Contact = daemon.greeting["ledger"].as_str().unwrap().parse().unwrap();
+    let contact: PeerAddress = daemon.greeting["ledger"].as_str().unwrap().parse().unwrap();
     assert_eq!(contact.key, key);
     let (status, done) = daemon.submit(json!({ "commands": [{ "put": "a", "value": 7 }] })).await;
     assert_eq!((status, &done["outcome"]), (200, &json!("committed")), "{done}");
@@ -66,7 +66,7 @@ async fn a_ledger_beside_the_work_is_served_and_is_there_after_a_restart() {
 }
 
 #[tokio::test]
-async fn who_has_no_ledger_runs_none_unless_the_file_says_where() {
+async fn a_daemon_without_a_ledger_directory_runs_no_ledger() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path(), "", "");
     assert_eq!(daemon.greeting.get("ledger"), None);
@@ -81,9 +81,9 @@ async fn who_has_no_ledger_runs_none_unless_the_file_says_where() {
 
 /// No file of the daemon can grow beyond 8 MiB. The system refuses further writes, as a full disk does.
 #[tokio::test]
-async fn a_daemon_whose_ledger_has_no_room_on_disk_is_not_ready_and_says_why() {
+async fn a_daemon_whose_ledger_disk_is_full_is_not_ready() {
     let folder = tempfile::tempdir().unwrap();
-    found(&folder.path().join("data/ledger"), "default").unwrap();
+    create(&folder.path().join("data/ledger"), "default").unwrap();
     let daemon = Daemon::start(folder.path(), "", "trap '' XFSZ\nulimit -f 16384");
     let put = |key: usize| json!({ "put": format!("{key}"), "value": "x".repeat(16_000) });
     for round in 0..100 {

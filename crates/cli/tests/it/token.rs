@@ -56,7 +56,7 @@ fn text(folder: &Path, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn a_token_is_made_used_and_revoked() {
+fn an_api_token_is_created_used_and_revoked() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     // Outside loopback the daemon refuses to start before there is an admin token.
@@ -81,24 +81,24 @@ fn a_token_is_made_used_and_revoked() {
     let id = ops.split('_').nth(1).unwrap();
     text(folder, &["token", "revoke", id]);
     let again = holdoff(folder, &["token", "revoke", id]);
-    assert_eq!(again.status.code(), Some(1), "it is revoked already");
+    assert_eq!(again.status.code(), Some(1), "the token is already revoked");
     let mut looks = 0;
     while daemon.status(ops) != 401 {
         looks += 1;
-        assert!(looks < 1000, "it still opens the daemon");
+        assert!(looks < 1000, "the daemon still accepts the token");
         std::thread::sleep(Duration::from_millis(20));
     }
 
     let audit: Value = serde_json::from_str(&text(folder, &["audit", "list", "--json"])).unwrap();
-    let deeds: Vec<_> =
-        audit.as_array().unwrap().iter().map(|deed| deed["action"].as_str().unwrap()).collect();
-    assert_eq!(deeds, ["token.revoke", "token.create", "token.create"]);
+    let actions: Vec<_> =
+        audit.as_array().unwrap().iter().map(|entry| entry["action"].as_str().unwrap()).collect();
+    assert_eq!(actions, ["token.revoke", "token.create", "token.create"]);
     assert!(!audit.to_string().contains(&secret(ops)));
 }
 
 /// The actions of the other commands are recorded in the audit log too.
 #[test]
-fn what_is_done_from_the_command_line_is_written_down() {
+fn commands_are_recorded_in_the_audit_log() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let id = text(folder, &["work", "submit", "mail.send", "--delay", "1h"]);
@@ -108,23 +108,23 @@ fn what_is_done_from_the_command_line_is_written_down() {
     text(folder, &["work", "pause", "--queue", "slow"]);
     text(folder, &["lock", "release", "deploy", "--force"]);
     let audit: Value = serde_json::from_str(&text(folder, &["audit", "list", "--json"])).unwrap();
-    let deeds: Vec<_> = audit
+    let actions: Vec<_> = audit
         .as_array()
         .unwrap()
         .iter()
-        .map(|deed| {
-            let part = |key: &str| deed[key].as_str().unwrap();
-            (part("who"), part("action"), part("object"), deed["count"].as_i64().unwrap())
+        .map(|entry| {
+            let part = |key: &str| entry[key].as_str().unwrap();
+            (part("actor"), part("action"), part("object"), entry["count"].as_i64().unwrap())
         })
         .collect();
-    let who = "command line";
+    let actor = "command line";
     assert_eq!(
-        deeds,
+        actions,
         [
-            (who, "lock.force-release", "deploy", 0),
-            (who, "work.pause", "queue slow", 1),
-            (who, "work.cancel", "--operation mail.*", 1),
-            (who, "work.cancel", id.trim(), 1),
+            (actor, "lock.force-release", "deploy", 0),
+            (actor, "work.pause", "queue slow", 1),
+            (actor, "work.cancel", "--operation mail.*", 1),
+            (actor, "work.cancel", id.trim(), 1),
         ]
     );
 }

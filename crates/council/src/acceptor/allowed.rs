@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use holdoff_net::Allow;
+use holdoff_net::AllowList;
+use parking_lot::RwLock;
 
 use crate::PublicKey;
 
@@ -31,8 +32,8 @@ impl Allowed {
 
 /// The error for a list of keys that cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("the list of keys {path} cannot be used: {why}")]
-pub struct BadList {
+#[error("cannot use the key list {path}: {why}")]
+pub struct BadKeyList {
     path: String,
     why: String,
 }
@@ -44,20 +45,20 @@ const MAX_LIST: u64 = 1024 * 1024;
 
 /// A list of keys that may change while the acceptor uses it.
 #[derive(Clone, Debug)]
-pub(super) struct List {
+pub(super) struct KeyList {
     path: PathBuf,
     keys: Arc<RwLock<HashSet<PublicKey>>>,
 }
 
-impl List {
-    pub(super) fn open(path: &Path) -> Result<Self, BadList> {
+impl KeyList {
+    pub(super) fn open(path: &Path) -> Result<Self, BadKeyList> {
         let keys = Arc::new(RwLock::new(read(path)?));
         Ok(Self { path: path.to_owned(), keys })
     }
 
-    pub(super) fn allow(&self) -> Allow {
+    pub(super) fn allow(&self) -> AllowList {
         let keys = self.keys.clone();
-        Allow::when(move |key| keys.read().unwrap_or_else(PoisonError::into_inner).contains(key))
+        AllowList::when(move |key| keys.read().contains(key))
     }
 
     /// Applies each change of the file, until the task is dropped. An unusable file leaves the previous list
@@ -71,16 +72,19 @@ impl List {
             match found {
                 Ok(keys) => {
                     complained = None;
-                    let mut known = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+                    let mut known = self.keys.write();
                     if *known != keys {
-                        tracing::info!(keys = keys.len(), "the acceptor's list of keys has changed");
+                        tracing::info!(keys = keys.len(), "applied the changed key list of the acceptor");
                         *known = keys;
                     }
                 }
                 Err(bad) => {
                     let bad = bad.to_string();
                     if complained.as_ref() != Some(&bad) {
-                        tracing::warn!("{bad}; the last list that could be used stays in force");
+                        tracing::warn!(
+                            error = bad,
+                            "ignored an unusable key list; the previous list stays active"
+                        );
                         complained = Some(bad);
                     }
                 }
@@ -89,11 +93,11 @@ impl List {
     }
 }
 
-fn read(path: &Path) -> Result<HashSet<PublicKey>, BadList> {
-    let bad = |why: String| BadList { path: path.display().to_string(), why };
+fn read(path: &Path) -> Result<HashSet<PublicKey>, BadKeyList> {
+    let bad = |why: String| BadKeyList { path: path.display().to_string(), why };
     let size = std::fs::metadata(path).map_err(|error| bad(error.to_string()))?.len();
     if size > MAX_LIST {
-        return Err(bad(format!("it has {size} bytes, and {MAX_LIST} are the most")));
+        return Err(bad(format!("it has {size} bytes; the limit is {MAX_LIST}")));
     }
     let text = std::fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
     let mut keys = HashSet::new();
@@ -109,31 +113,31 @@ fn read(path: &Path) -> Result<HashSet<PublicKey>, BadList> {
 
 #[cfg(test)]
 mod tests {
-    use holdoff_net::Key;
+    use holdoff_net::SecretKey;
 
     use super::*;
 
     #[test]
-    fn a_list_has_a_key_on_each_line_and_words_for_people() {
+    fn a_key_list_has_one_key_per_line_and_comments() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("keys");
-        let [ann, bob, eve] = [1, 2, 3].map(|secret| Key::from_secret(&[secret; 32]).public());
+        let [ann, bob, eve] = [1, 2, 3].map(|secret| SecretKey::from_secret(&[secret; 32]).public());
         std::fs::write(&path, format!("# who may ask\n\n{ann} # Ann\n  {bob}\n")).unwrap();
-        let allow = List::open(&path).unwrap().allow();
+        let allow = KeyList::open(&path).unwrap().allow();
         assert!(allow.allows(&ann) && allow.allows(&bob) && !allow.allows(&eve));
         std::fs::write(&path, format!("{ann}\n{}x\n", &bob.to_string()[1..])).unwrap();
-        let bad = List::open(&path).unwrap_err().to_string();
-        assert!(bad.contains("line 2: this is not a public key"), "{bad}");
-        assert!(List::open(&directory.path().join("none")).is_err());
+        let bad = KeyList::open(&path).unwrap_err().to_string();
+        assert!(bad.contains("line 2: not a public key"), "{bad}");
+        assert!(KeyList::open(&directory.path().join("none")).is_err());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_list_that_changes_is_gone_by_and_one_that_breaks_is_not() {
+    async fn a_changed_key_list_is_applied_and_an_invalid_one_is_not() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("keys");
-        let [ann, bob] = [1, 2].map(|secret| Key::from_secret(&[secret; 32]).public());
+        let [ann, bob] = [1, 2].map(|secret| SecretKey::from_secret(&[secret; 32]).public());
         std::fs::write(&path, ann.to_string()).unwrap();
-        let list = List::open(&path).unwrap();
+        let list = KeyList::open(&path).unwrap();
         let allow = list.allow();
         let following = tokio::spawn(list.follow());
         std::fs::write(&path, bob.to_string()).unwrap();

@@ -7,16 +7,18 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use holdoff_net::{Allow, Fault, Handler, Key, NotPushed, Peer, PeerId, Server, ServerOptions};
+use holdoff_net::{
+    AllowList, ConnectionId, Handler, HandlerError, Peer, PushError, SecretKey, Server, ServerOptions,
+    SignatureCache,
+};
 use tokio::task::JoinHandle;
 
-use super::allowed::List;
-use super::protocol::ROLE;
+use super::allowed::KeyList;
 use super::{
-    Allowed, BadList, Limits, Lookout, Reply, Request, Settings, Stopped, Store, StoreError, Watcher, Writer,
+    AcceptorInspector, AcceptorLimits, AcceptorStopped, Allowed, BadKeyList, LinkReply, LinkRequest, ROLE,
+    Settings, Store, StoreError, Watcher, Writer,
 };
-use crate::notary::Notary;
-use crate::{Asker, NodeId, PublicKey, node_id};
+use crate::{NodeId, PublicKey, Requester};
 
 /// The file name of the store in an acceptor's directory.
 const STORE: &str = "acceptor.redb";
@@ -32,16 +34,16 @@ const LAST_COMMIT: Duration = Duration::from_secs(10);
 pub struct AcceptorService {
     server: Server,
     writer: Writer<Peer>,
-    limits: Limits,
+    limits: AcceptorLimits,
     thread: thread::JoinHandle<()>,
-    _following: Option<Following>,
+    _following: Option<FollowTask>,
 }
 
 /// The task that follows the list of keys. Dropping it ends the task.
 #[derive(Debug)]
-struct Following(JoinHandle<()>);
+struct FollowTask(JoinHandle<()>);
 
-impl Drop for Following {
+impl Drop for FollowTask {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -61,13 +63,14 @@ pub enum StartError {
     },
     /// Other machines can reach the listen address, and no setting says which clients may send requests.
     #[error(
-        "refusing to listen on {0}, which others can reach: say who may ask, by --allow FILE or `allow` under \
-         [acceptor], with a key on each line; or `anyone`, if whoever knows a council's id may take part in it"
+        "cannot listen on {0}, which other machines can reach, without a list of clients: set --allow FILE or `allow` \
+         under [acceptor] to a file with one key per line, or to `anyone` to permit every client that knows a \
+         council's id"
     )]
     NotLoopback(SocketAddr),
     /// The acceptor cannot use the list of keys.
     #[error(transparent)]
-    Allowed(#[from] BadList),
+    Allowed(#[from] BadKeyList),
     /// The acceptor can neither read nor create its key.
     #[error(transparent)]
     Key(#[from] holdoff_net::KeyFileError),
@@ -78,18 +81,18 @@ pub enum StartError {
     #[error(transparent)]
     Net(#[from] holdoff_net::Error),
     /// The operating system refuses a thread.
-    #[error("the system starts no thread for the acceptor: {0}")]
+    #[error("cannot start a thread for the acceptor: {0}")]
     Thread(std::io::Error),
 }
 
 impl AcceptorService {
     /// Starts the acceptor of this directory, with its key and its store. Creates either if it is missing.
     pub async fn start(directory: &Path, settings: &Settings) -> Result<Self, StartError> {
-        holdoff_disk::folder::make(directory).map_err(|source| {
+        holdoff_disk::directory::create(directory).map_err(|source| {
             let directory = directory.display().to_string();
             StartError::Directory { directory, source }
         })?;
-        let key = Key::load_or_create(directory.join(KEY))?;
+        let key = SecretKey::load_or_create(directory.join(KEY))?;
         // Opening repairs the store after a crash, which takes a while if the store is large.
         let path = directory.join(STORE);
         let opened = tokio::task::spawn_blocking(move || Store::open(&path)).await;
@@ -98,24 +101,24 @@ impl AcceptorService {
     }
 
     /// Starts an acceptor with this key on this store.
-    pub async fn start_with(key: &Key, store: Store, settings: &Settings) -> Result<Self, StartError> {
+    pub async fn start_with(key: &SecretKey, store: Store, settings: &Settings) -> Result<Self, StartError> {
         let list = match &settings.allow {
-            Some(Allowed::File(path)) => Some(List::open(path)?),
+            Some(Allowed::File(path)) => Some(KeyList::open(path)?),
             Some(Allowed::Anyone) => None,
             None if settings.listen.ip().is_loopback() => None,
             None => return Err(StartError::NotLoopback(settings.listen)),
         };
         let (writer, thread) = Writer::start(store, settings.limits).map_err(StartError::Thread)?;
         let options = ServerOptions {
-            allow: list.as_ref().map_or_else(Allow::anyone, List::allow),
+            allow: list.as_ref().map_or_else(AllowList::any, KeyList::allow),
             roles: vec![ROLE.to_owned()],
             max_connections: settings.max_connections,
             max_connections_with_key: CONNECTIONS_WITH_KEY.min(settings.max_connections),
             ..ServerOptions::default()
         };
-        let handler = Questions { writer: writer.clone(), notary: Notary::default() };
+        let handler = RequestHandler { writer: writer.clone(), signatures: SignatureCache::default() };
         let server = Server::start(key, &settings.listen.to_string(), handler, options).await?;
-        let following = list.map(|list| Following(tokio::spawn(list.follow())));
+        let following = list.map(|list| FollowTask(tokio::spawn(list.follow())));
         Ok(Self { server, writer, limits: settings.limits, thread, _following: following })
     }
 
@@ -130,23 +133,30 @@ impl AcceptorService {
     }
 
     /// Returns the incarnation of the acceptor's store.
-    pub fn life(&self) -> u64 {
-        self.writer.life()
+    pub fn incarnation(&self) -> u64 {
+        self.writer.incarnation()
     }
 
     /// Returns the acceptor's node id in configurations, which is derived from its key and its incarnation.
     pub fn node(&self) -> NodeId {
-        node_id(&self.key(), self.life())
+        NodeId::derive(self.key().as_bytes(), self.incarnation())
     }
 
     /// Returns a view of the acceptor for operators. Holding it does not keep the acceptor running.
-    pub fn lookout(&self) -> Lookout {
-        let (key, address, life) = (self.key(), self.address(), self.life());
-        Lookout::new(key, address, life, self.limits, self.writer.look(), self.server.crowd())
+    pub fn inspector(&self) -> AcceptorInspector {
+        let (key, address, incarnation) = (self.key(), self.address(), self.incarnation());
+        AcceptorInspector::new(
+            key,
+            address,
+            incarnation,
+            self.limits,
+            self.writer.inspector(),
+            self.server.peer_lister(),
+        )
     }
 
     /// Waits until the acceptor has stopped answering, and returns the reason.
-    pub async fn failed(&self) -> Stopped {
+    pub async fn failed(&self) -> AcceptorStopped {
         self.writer.ended().await
     }
 
@@ -157,65 +167,70 @@ impl AcceptorService {
         drop(self.writer);
         let ended = tokio::task::spawn_blocking(move || drop(self.thread.join()));
         if tokio::time::timeout(LAST_COMMIT, ended).await.is_err() {
-            tracing::warn!("the acceptor's disk takes long; it is left behind");
+            tracing::warn!(timeout = ?LAST_COMMIT, "stopped waiting for the acceptor's last commit");
         }
         cut
     }
 }
 
-struct Questions {
+struct RequestHandler {
     writer: Writer<Peer>,
-    notary: Notary,
+    signatures: SignatureCache,
 }
 
-impl Questions {
-    async fn answer(&self, peer: &Peer, message: &[u8]) -> Result<Reply, Fault> {
+impl RequestHandler {
+    async fn answer(&self, peer: &Peer, message: &[u8]) -> Result<LinkReply, HandlerError> {
         let request = holdoff_net::decode(message).map_err(|error| {
-            self.writer.refused("garbage");
-            Fault::permanent(error.to_string())
+            self.writer.refused("malformed");
+            HandlerError::permanent(error.to_string())
         })?;
-        let tells = match request {
-            Request::Who => Vec::new(),
-            Request::Ask { life, council, ask } => {
-                let asker = Asker { key: peer.key(), node: node_id(&peer.key(), life) };
-                let asked = self.writer.ask(council, asker, ask, Some(peer.clone()), &self.notary).await;
+        let replies = match request {
+            LinkRequest::Identify => Vec::new(),
+            LinkRequest::Council { incarnation, council, request } => {
+                let requester =
+                    Requester { key: peer.key(), node: NodeId::derive(peer.key().as_bytes(), incarnation) };
+                let asked = self
+                    .writer
+                    .request(council, requester, request, Some(peer.clone()), &self.signatures)
+                    .await;
                 // The cause of a disk failure concerns only the operator, so the client does not get it.
-                asked.map_err(|_| Fault::transient("this acceptor has stopped: ask another one"))?
+                asked
+                    .map_err(|_| HandlerError::transient("this acceptor has stopped: use another acceptor"))?
             }
         };
-        Ok(Reply { life: self.writer.life(), tells })
+        Ok(LinkReply { incarnation: self.writer.incarnation(), replies })
     }
 }
 
 #[async_trait]
-impl Handler for Questions {
-    async fn call(&self, peer: &Peer, request: Bytes) -> Result<Bytes, Fault> {
+impl Handler for RequestHandler {
+    async fn call(&self, peer: &Peer, request: Bytes) -> Result<Bytes, HandlerError> {
         let reply = self.answer(peer, &request).await?;
-        holdoff_net::encode(&reply).map_err(|error| Fault::permanent(error.to_string()))
+        holdoff_net::encode(&reply).map_err(|error| HandlerError::permanent(error.to_string()))
     }
 
     /// Processes a message that expects no reply. Errors are not reported to the sender.
-    async fn told(&self, peer: &Peer, message: Bytes) {
+    async fn on_message(&self, peer: &Peer, message: Bytes) {
         drop(self.answer(peer, &message).await);
     }
 
-    fn joined(&self, peer: &Peer) {
+    fn on_connect(&self, peer: &Peer) {
         self.writer.joined(peer.id());
     }
 
-    fn left(&self, peer: &Peer) {
+    fn on_disconnect(&self, peer: &Peer) {
         self.writer.left(peer.id());
     }
 }
 
 impl Watcher for Peer {
-    type Id = PeerId;
+    type Id = ConnectionId;
 
-    fn id(&self) -> PeerId {
+    fn id(&self) -> ConnectionId {
         Peer::id(self)
     }
 
     fn push(&self, message: &[u8]) -> bool {
-        !matches!(Peer::push(self, message), Err(NotPushed::Gone))
+        !matches!(Peer::push(self, message), Err(PushError::Disconnected))
     }
 }

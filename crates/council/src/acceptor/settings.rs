@@ -1,12 +1,13 @@
-//! The section `[acceptor]` of the configuration file.
+//! The section `[acceptor]` of the configuration file, and the limits of an acceptor.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use holdoff_policy::Problems;
-use holdoff_policy::file::{self, DeTable, Reader, Section};
+use holdoff_policy::file::{DeTable, Reader, Section};
+use holdoff_policy::{Problems, file};
 
-use super::{Allowed, Limits};
+use super::Allowed;
+use crate::Quota;
 
 const KEYS: &[&str] = &[
     "listen",
@@ -34,7 +35,7 @@ pub struct Settings {
     /// The maximum number of connections.
     pub max_connections: usize,
     /// The limits on the acceptor's resources.
-    pub limits: Limits,
+    pub limits: AcceptorLimits,
 }
 
 impl Default for Settings {
@@ -44,7 +45,7 @@ impl Default for Settings {
             data: None,
             allow: None,
             max_connections: 1024,
-            limits: Limits::default(),
+            limits: AcceptorLimits::default(),
         }
     }
 }
@@ -84,6 +85,40 @@ fn read(reader: &mut Reader<'_>, document: &DeTable<'_>) -> Settings {
     settings
 }
 
+/// The limits on the resources of an acceptor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AcceptorLimits {
+    /// Councils with data on disk. 10 000.
+    pub councils: usize,
+    /// The quota of each council.
+    pub council: Quota,
+    /// Memory for the councils in use, in bytes. Beyond it the acceptor evicts the least recently used council. 256
+    /// MiB.
+    pub memory_bytes: usize,
+    /// Requests that may wait for the disk. Further requests wait at the sender. 1024.
+    pub queue: usize,
+    /// Maximum number of requests that one commit serves. 256.
+    pub batch: usize,
+    /// Connections that may watch the same council. 1024.
+    pub watchers: usize,
+    /// Councils that one connection may watch. 10 000.
+    pub watched: usize,
+}
+
+impl Default for AcceptorLimits {
+    fn default() -> Self {
+        Self {
+            councils: 10_000,
+            council: Quota::default(),
+            memory_bytes: 256 * 1024 * 1024,
+            queue: 1024,
+            batch: 256,
+            watchers: 1024,
+            watched: 10_000,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,7 +135,7 @@ mod tests {
         let settings = Settings::from_toml(text).unwrap();
         assert_eq!(settings.listen.to_string(), "[::1]:1");
         assert_eq!((settings.data, settings.allow), (Some("d".into()), Some(Allowed::File("a".into()))));
-        let Limits { councils, council, memory_bytes, .. } = settings.limits;
+        let AcceptorLimits { councils, council, memory_bytes, .. } = settings.limits;
         assert_eq!((councils, council.bytes, council.slots), (2, 3 << 20, 4000));
         assert_eq!((memory_bytes, settings.max_connections), (5 << 20, 6));
         let anyone = Settings::from_toml("[acceptor]\nallow = \"anyone\"").unwrap();
@@ -109,14 +144,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_place() {
+    fn problems_are_reported_with_their_position() {
         assert!(problems("[acceptor]\nlisten = \"here\"").contains("2:10: listen \"here\" is no address"));
         assert!(problems("[acceptor]\nmax_councils = 0").contains("max_councils is 0"));
         assert!(problems("acceptor = 1").contains("[acceptor] is an integer"));
     }
 
     #[test]
-    fn the_schema_knows_exactly_the_readers_keys() {
+    fn the_schema_lists_exactly_the_readers_keys() {
         assert_eq!(holdoff_policy::schema_keys("AcceptorTable"), KEYS.iter().copied().collect());
     }
 }

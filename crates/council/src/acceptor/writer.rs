@@ -1,35 +1,37 @@
 //! The single writer for all councils: answers all queued requests together, after one commit.
 //!
-//! A thread takes the requests that arrived while the disk was busy and passes them to the seats. It stores all
+//! A thread takes the requests that arrived while the disk was busy and passes each to the acceptor of its council. It stores all
 //! their records in one transaction, and only then sends the answers. It never waits for a batch to fill. Because
 //! there is only one writer, two connections never race on a promise.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::Hash;
+use std::sync::{Arc, OnceLock};
+use std::{fmt, thread};
 
-use holdoff_paxos::Held;
+use holdoff_paxos::Deferred;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{mpsc, oneshot};
 
-use super::figures::{Counting, Figures};
-use super::index::{Councils, Index, Kept, Wish};
-use super::seats::Seats;
-use super::watchers::Watchers;
-use super::{Limits, Push, Store, StoreError, Watcher};
-use crate::{Answer, Ask, Asker, CouncilId, PublicKey, Refusal, Signature, Stored, Tell, To, Verifier};
-use crate::{clock, metrics};
+use super::inspector::{CouncilIndex, CouncilPage, CouncilQuery, CouncilUsage};
+use super::stats::{AcceptorStats, StatsRecorder};
+use super::{AcceptorLimits, LinkPush, Store, StoreError};
+use crate::{
+    AcceptorRecord, AcceptorReply, AcceptorRequest, AddressedReply, CouncilAcceptor, CouncilId, PublicKey,
+    Recipient, RequestRefusal, Requester, Signature, Verifier, clock, metrics,
+};
 
 /// A handle to the writer. After the last clone is dropped, the writer answers the queued requests and ends.
 #[derive(Debug)]
 pub struct Writer<W: Watcher> {
-    queue: mpsc::Sender<Errand<W>>,
+    queue: mpsc::Sender<Job<W>>,
     shared: Arc<Shared<W>>,
 }
 
 /// A view of the writer. Holding it does not keep the writer running.
 #[derive(Debug)]
-pub(super) struct Look<W: Watcher> {
-    queue: mpsc::WeakSender<Errand<W>>,
+pub(super) struct WriterInspector<W: Watcher> {
+    queue: mpsc::WeakSender<Job<W>>,
     shared: Arc<Shared<W>>,
 }
 
@@ -37,64 +39,64 @@ pub(super) struct Look<W: Watcher> {
 /// answers no requests.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("this acceptor has stopped: {0}")]
-pub struct Stopped(pub String);
+pub struct AcceptorStopped(pub String);
 
 #[derive(Debug)]
 struct Shared<W: Watcher> {
     stopped: OnceLock<String>,
     watchers: Mutex<Watchers<W>>,
-    counting: Mutex<Counting>,
+    stats: Mutex<StatsRecorder>,
     /// Limits the queries for the list of councils to one at a time, so that a vote waits for at most one of them.
     looking: tokio::sync::Mutex<()>,
-    life: u64,
+    incarnation: u64,
 }
 
 impl<W: Watcher> Shared<W> {
     fn watchers(&self) -> MutexGuard<'_, Watchers<W>> {
-        self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.watchers.lock()
     }
 
-    fn counting(&self) -> MutexGuard<'_, Counting> {
-        self.counting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn stats(&self) -> MutexGuard<'_, StatsRecorder> {
+        self.stats.lock()
     }
 
-    fn stopped(&self) -> Stopped {
+    fn stopped(&self) -> AcceptorStopped {
         let ended = || "its writer has ended".to_owned();
-        Stopped(self.stopped.get().cloned().unwrap_or_else(ended))
+        AcceptorStopped(self.stopped.get().cloned().unwrap_or_else(ended))
     }
 }
 
 /// A job for the writer.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "almost all that waits are questions")]
-enum Errand<W> {
-    Answer(Question<W>),
-    Show(Wish, oneshot::Sender<Councils>),
+#[expect(clippy::large_enum_variant, reason = "almost all jobs are requests")]
+enum Job<W> {
+    Request(PendingRequest<W>),
+    ListCouncils(CouncilQuery, oneshot::Sender<CouncilPage>),
 }
 
 /// A request of a client.
 #[derive(Debug)]
-struct Question<W> {
+struct PendingRequest<W> {
     council: CouncilId,
-    asker: Asker,
-    ask: Ask,
+    requester: Requester,
+    request: AcceptorRequest,
     /// Whether the value of the request is signed. The connection's task checks this in advance, because it takes
     /// longer than the rest.
     is_signed: bool,
     from: Option<W>,
-    reply: oneshot::Sender<Vec<Tell>>,
+    reply: oneshot::Sender<Vec<AcceptorReply>>,
 }
 
 /// The destination of an answer.
 #[derive(Debug)]
-struct Way<W: Watcher> {
+struct ReplyPath<W: Watcher> {
     council: CouncilId,
     kind: &'static str,
     from: Option<W::Id>,
-    reply: oneshot::Sender<Vec<Tell>>,
+    reply: oneshot::Sender<Vec<AcceptorReply>>,
 }
 
-type Batch = Held<Vec<(CouncilId, Stored)>, Vec<Answer>>;
+type Batch = Deferred<Vec<(CouncilId, AcceptorRecord)>, Vec<AddressedReply>>;
 
 impl<W: Watcher> Clone for Writer<W> {
     fn clone(&self) -> Self {
@@ -104,44 +106,44 @@ impl<W: Watcher> Clone for Writer<W> {
 
 impl<W: Watcher> Writer<W> {
     /// Starts the writer's thread. The caller can join the thread after it has dropped every clone of the writer.
-    pub fn start(store: Store, limits: Limits) -> std::io::Result<(Self, thread::JoinHandle<()>)> {
+    pub fn start(store: Store, limits: AcceptorLimits) -> std::io::Result<(Self, thread::JoinHandle<()>)> {
         let (queue, waiting) = mpsc::channel(limits.queue.max(1));
         let watchers = Mutex::new(Watchers::new(limits));
         let shared = Arc::new(Shared {
             stopped: OnceLock::new(),
             watchers,
-            counting: Mutex::new(Counting::new(clock::now())),
+            stats: Mutex::new(StatsRecorder::new(clock::now())),
             looking: tokio::sync::Mutex::new(()),
-            life: store.life(),
+            incarnation: store.incarnation(),
         });
         metrics::stopped(false);
         metrics::keeps(store.councils(), 0);
-        let desk = Desk {
+        let writer = WriterThread {
             limits,
-            index: Index::new(store.all()),
+            index: CouncilIndex::new(store.all()),
             store,
-            seats: Seats::new(limits),
+            cache: CouncilCache::new(limits),
             fresh: HashSet::new(),
             shared: shared.clone(),
             has_ended_well: false,
         };
-        let thread = thread::Builder::new().name("acceptor".to_owned()).spawn(move || desk.run(waiting))?;
+        let thread = thread::Builder::new().name("acceptor".to_owned()).spawn(move || writer.run(waiting))?;
         Ok((Self { queue, shared }, thread))
     }
 
     /// Returns the incarnation of the store.
-    pub fn life(&self) -> u64 {
-        self.shared.life
+    pub fn incarnation(&self) -> u64 {
+        self.shared.incarnation
     }
 
     /// Returns a view of the writer for operators.
-    pub(super) fn look(&self) -> Look<W> {
-        Look { queue: self.queue.downgrade(), shared: self.shared.clone() }
+    pub(super) fn inspector(&self) -> WriterInspector<W> {
+        WriterInspector { queue: self.queue.downgrade(), shared: self.shared.clone() }
     }
 
     /// Counts a message that the acceptor refuses because it cannot be decoded.
     pub(super) fn refused(&self, reason: &'static str) {
-        self.shared.counting().refused(reason);
+        self.shared.stats().refused(reason);
         metrics::refused(reason);
     }
 
@@ -149,24 +151,24 @@ impl<W: Watcher> Writer<W> {
     ///
     /// If the queue is full, this function waits for a free entry. If the caller drops the future after the request
     /// was queued, the writer still processes the request, and discards the answer.
-    pub async fn ask(
+    pub async fn request(
         &self,
         council: CouncilId,
-        asker: Asker,
-        ask: Ask,
+        requester: Requester,
+        request: AcceptorRequest,
         from: Option<W>,
         verifier: &(dyn Verifier + Sync),
-    ) -> Result<Vec<Tell>, Stopped> {
-        let is_signed = ask.is_signed(council, verifier);
+    ) -> Result<Vec<AcceptorReply>, AcceptorStopped> {
+        let is_signed = request.is_signed(council, verifier);
         let (reply, answer) = oneshot::channel();
-        let question = Question { council, asker, ask, is_signed, from, reply };
-        self.queue.send(Errand::Answer(question)).await.map_err(|_| self.shared.stopped())?;
+        let pending = PendingRequest { council, requester, request, is_signed, from, reply };
+        self.queue.send(Job::Request(pending)).await.map_err(|_| self.shared.stopped())?;
         answer.await.map_err(|_| self.shared.stopped())
     }
 
     /// Waits until the writer has stopped, which happens only after a disk failure or a defect of this program, and
     /// returns the reason.
-    pub async fn ended(&self) -> Stopped {
+    pub async fn ended(&self) -> AcceptorStopped {
         self.queue.closed().await;
         self.shared.stopped()
     }
@@ -187,55 +189,55 @@ impl<W: Watcher> Writer<W> {
     }
 }
 
-impl<W: Watcher> Look<W> {
+impl<W: Watcher> WriterInspector<W> {
     pub(super) fn stopped(&self) -> Option<String> {
         self.shared.stopped.get().cloned()
     }
 
-    pub(super) fn figures(&self) -> Figures {
-        self.shared.counting().figures(clock::now())
+    pub(super) fn stats(&self) -> AcceptorStats {
+        self.shared.stats().stats(clock::now())
     }
 
-    pub(super) async fn councils(&self, wish: Wish) -> Result<Councils, Stopped> {
+    pub(super) async fn councils(&self, query: CouncilQuery) -> Result<CouncilPage, AcceptorStopped> {
         let _alone = self.shared.looking.lock().await;
         let queue = self.queue.upgrade().ok_or_else(|| self.shared.stopped())?;
         let (reply, answer) = oneshot::channel();
-        queue.send(Errand::Show(wish, reply)).await.map_err(|_| self.shared.stopped())?;
+        queue.send(Job::ListCouncils(query, reply)).await.map_err(|_| self.shared.stopped())?;
         drop(queue);
         answer.await.map_err(|_| self.shared.stopped())
     }
 }
 
 /// The state of the writer's thread.
-struct Desk<W: Watcher> {
-    limits: Limits,
-    index: Index,
+struct WriterThread<W: Watcher> {
+    limits: AcceptorLimits,
+    index: CouncilIndex,
     store: Store,
-    seats: Seats,
+    cache: CouncilCache,
     /// Councils that this batch creates.
     fresh: HashSet<CouncilId>,
     shared: Arc<Shared<W>>,
     has_ended_well: bool,
 }
 
-impl<W: Watcher> Desk<W> {
-    fn run(mut self, mut waiting: mpsc::Receiver<Errand<W>>) {
+impl<W: Watcher> WriterThread<W> {
+    fn run(mut self, mut waiting: mpsc::Receiver<Job<W>>) {
         let mut batch = Vec::with_capacity(self.limits.batch);
         while waiting.blocking_recv_many(&mut batch, self.limits.batch.max(1)) > 0 {
-            let (mut questions, mut looks) = (Vec::with_capacity(batch.len()), Vec::new());
-            for errand in batch.drain(..) {
-                match errand {
-                    Errand::Answer(question) => questions.push(question),
-                    Errand::Show(wish, reply) => looks.push((wish, reply)),
+            let (mut requests, mut queries) = (Vec::with_capacity(batch.len()), Vec::new());
+            for job in batch.drain(..) {
+                match job {
+                    Job::Request(pending) => requests.push(pending),
+                    Job::ListCouncils(query, reply) => queries.push((query, reply)),
                 }
             }
-            if let Err(error) = self.serve(questions) {
+            if let Err(error) = self.serve(requests) {
                 self.stop(error.to_string());
                 return;
             }
             // After the commit, so that the reply shows only data that is on disk.
-            for (wish, reply) in looks {
-                drop(reply.send(self.index.page(&wish, clock::now(), self.seats.memory())));
+            for (query, reply) in queries {
+                drop(reply.send(self.index.page(&query, clock::now(), self.cache.memory())));
             }
         }
         self.has_ended_well = true;
@@ -243,59 +245,62 @@ impl<W: Watcher> Desk<W> {
 
     /// Answers a batch of requests. After an error, no answer of the batch was sent, and no further answer may be
     /// sent.
-    fn serve(&mut self, batch: Vec<Question<W>>) -> Result<(), StoreError> {
+    fn serve(&mut self, batch: Vec<PendingRequest<W>>) -> Result<(), StoreError> {
         if batch.is_empty() {
             return Ok(());
         }
-        let (mut ways, mut held) = (Vec::new(), Vec::new());
-        for question in batch {
-            let (way, answers) = self.answer(question)?;
-            ways.push(way);
+        let (mut paths, mut held) = (Vec::new(), Vec::new());
+        for pending in batch {
+            let (path, answers) = self.answer(pending)?;
+            paths.push(path);
             held.push(answers);
         }
         metrics::answered(held.len());
-        self.shared.counting().answered(clock::now(), held.len());
+        self.shared.stats().answered(clock::now(), held.len());
         let (store, shared) = (&mut self.store, &self.shared);
-        let answers = Held::release_all(held, |records: Vec<_>| {
+        let answers = Deferred::release_all(held, |records: Vec<_>| {
             let begin = clock::now();
             let written = store.write(records.into_iter().flatten());
             let end = clock::now();
             metrics::committed(end.saturating_sub(begin));
-            shared.counting().committed(end, end.saturating_sub(begin));
+            shared.stats().committed(end, end.saturating_sub(begin));
             written
         })?;
-        for (way, answers) in ways.into_iter().zip(answers) {
-            self.tell(way, answers);
+        for (path, answers) in paths.into_iter().zip(answers) {
+            self.reply(path, answers);
         }
         self.fresh.clear();
-        self.seats.make_room();
-        metrics::keeps(self.store.councils(), self.seats.memory());
+        self.cache.make_room();
+        metrics::keeps(self.store.councils(), self.cache.memory());
         Ok(())
     }
 
-    fn answer(&mut self, question: Question<W>) -> Result<(Way<W>, Batch), StoreError> {
-        let Question { council, asker, ask, is_signed, from, reply } = question;
-        let way = Way { council, kind: ask.name(), from: from.as_ref().map(Watcher::id), reply };
-        if !ask.only_reads() && !self.has_room_for(council) {
-            let refused = Tell::Refused { slot: None, why: Refusal::TooManyCouncils };
-            return Ok((way, Held::free(vec![Answer { to: To::Asker, tell: refused }])));
+    fn answer(&mut self, pending: PendingRequest<W>) -> Result<(ReplyPath<W>, Batch), StoreError> {
+        let PendingRequest { council, requester, request, is_signed, from, reply } = pending;
+        let path = ReplyPath { council, kind: request.name(), from: from.as_ref().map(Watcher::id), reply };
+        if !request.only_reads() && !self.has_room_for(council) {
+            let refused = AcceptorReply::Refused { slot: None, why: RequestRefusal::TooManyCouncils };
+            return Ok((
+                path,
+                Deferred::ready(vec![AddressedReply { to: Recipient::Requester, reply: refused }]),
+            ));
         }
-        if let (Ask::Fetch { .. }, Some(watcher)) = (&ask, from) {
+        if let (AcceptorRequest::Fetch { .. }, Some(watcher)) = (&request, from) {
             self.shared.watchers().add(council, watcher);
         }
-        let known = Known { is_signed };
-        let (held, kept) = self.seats.using(council, &self.store, |seat| {
-            let held = seat.answer(&asker, ask, &known);
-            (held, Kept::of(seat))
+        let known = CheckedSignature { is_signed };
+        let (held, usage) = self.cache.using(council, &self.store, |acceptor| {
+            let held = acceptor.answer(&requester, request, &known);
+            (held, CouncilUsage::of(acceptor))
         })?;
         if held.record().is_some() && !self.store.knows(&council) {
             self.fresh.insert(council);
         }
         if self.is_known(&council) {
-            self.index.note(council, kept, clock::now());
+            self.index.note(council, usage, clock::now());
         }
         let of_council = |records: Vec<_>| records.into_iter().map(|record| (council, record)).collect();
-        Ok((way, held.map_record(of_council)))
+        Ok((path, held.map_record(of_council)))
     }
 
     fn has_room_for(&self, council: CouncilId) -> bool {
@@ -307,65 +312,220 @@ impl<W: Watcher> Desk<W> {
         self.store.knows(council) || self.fresh.contains(council)
     }
 
-    fn tell(&self, way: Way<W>, answers: Vec<Answer>) {
-        let Way { council, kind, from, reply } = way;
+    fn reply(&self, path: ReplyPath<W>, answers: Vec<AddressedReply>) {
+        let ReplyPath { council, kind, from, reply } = path;
         let mut told = Vec::new();
-        for Answer { to, tell } in answers {
+        for AddressedReply { to, reply } in answers {
             match to {
-                To::Asker => told.push(tell),
-                To::Watchers => self.push(council, from, tell),
+                Recipient::Requester => told.push(reply),
+                Recipient::Watchers => self.push(council, from, reply),
             }
         }
-        let refusal = told.iter().find_map(|tell| match tell {
-            Tell::Refused { why, .. } => Some(why.name()),
+        let refusal = told.iter().find_map(|reply| match reply {
+            AcceptorReply::Refused { why, .. } => Some(why.name()),
             _ => None,
         });
         metrics::asked(kind, refusal.is_some());
         refusal.into_iter().for_each(metrics::refused);
-        let mut counting = self.shared.counting();
-        counting.asked(kind);
+        let mut stats = self.shared.stats();
+        stats.requested(kind);
         if let Some(reason) = refusal {
-            counting.refused(reason);
+            stats.refused(reason);
         }
-        drop(counting);
+        drop(stats);
         // The client may have disconnected; its request is processed all the same.
         drop(reply.send(told));
     }
 
-    fn push(&self, council: CouncilId, but: Option<W::Id>, tell: Tell) {
+    fn push(&self, council: CouncilId, but: Option<W::Id>, reply: AcceptorReply) {
         let mut watchers = self.shared.watchers();
         if watchers.of(council) == 0 {
             return;
         }
-        if let Ok(message) = postcard::to_allocvec(&Push { life: self.shared.life, council, tell }) {
+        if let Ok(message) =
+            postcard::to_allocvec(&LinkPush { incarnation: self.shared.incarnation, council, reply })
+        {
             watchers.push(council, but, &message);
         }
     }
 
     fn stop(&self, why: String) {
-        tracing::error!(why, "the acceptor stops: it answers nobody until it is started again");
+        tracing::error!(
+            reason = why,
+            "stopped the acceptor: it answers no requests until it is started again"
+        );
         metrics::stopped(true);
         drop(self.shared.stopped.set(why));
     }
 }
 
 /// Marks the writer as stopped, even if the thread ends unexpectedly.
-impl<W: Watcher> Drop for Desk<W> {
+impl<W: Watcher> Drop for WriterThread<W> {
     fn drop(&mut self) {
         if !self.has_ended_well && self.shared.stopped.get().is_none() {
-            self.stop("its writer has ended by a defect of this program".to_owned());
+            self.stop("its writer ended unexpectedly, by a defect of this program".to_owned());
         }
     }
 }
 
 /// A verifier with the result of a check that the connection's task has already made.
-struct Known {
+struct CheckedSignature {
     is_signed: bool,
 }
 
-impl Verifier for Known {
+impl Verifier for CheckedSignature {
     fn is_signed(&self, _: &PublicKey, _: &[u8], _: &[u8], _: &Signature) -> bool {
         self.is_signed
+    }
+}
+
+/// The core of each council. The acceptor reads a core from the disk at the first request and evicts it when memory is
+/// short.
+#[derive(Debug)]
+pub(super) struct CouncilCache {
+    limits: AcceptorLimits,
+    by_council: HashMap<CouncilId, CachedCouncil>,
+    /// The councils by their last use, least recently used first.
+    by_use: BTreeMap<u64, CouncilId>,
+    uses: u64,
+    memory: usize,
+}
+
+#[derive(Debug)]
+struct CachedCouncil {
+    acceptor: CouncilAcceptor,
+    used: u64,
+    memory: usize,
+}
+
+impl CouncilCache {
+    pub(super) fn new(limits: AcceptorLimits) -> Self {
+        Self { limits, by_council: HashMap::new(), by_use: BTreeMap::new(), uses: 0, memory: 0 }
+    }
+
+    /// Runs a function on the acceptor of a council.
+    pub(super) fn using<T>(
+        &mut self,
+        council: CouncilId,
+        store: &Store,
+        act: impl FnOnce(&mut CouncilAcceptor) -> T,
+    ) -> Result<T, StoreError> {
+        self.uses += 1;
+        let mut cached = match self.by_council.remove(&council) {
+            Some(cached) => cached,
+            None => CachedCouncil { acceptor: self.load(council, store)?, used: 0, memory: 0 },
+        };
+        let done = act(&mut cached.acceptor);
+        self.by_use.remove(&cached.used);
+        self.by_use.insert(self.uses, council);
+        cached.used = self.uses;
+        self.memory -= cached.memory;
+        cached.memory = cached.acceptor.memory();
+        self.memory += cached.memory;
+        self.by_council.insert(council, cached);
+        Ok(done)
+    }
+
+    fn load(&self, council: CouncilId, store: &Store) -> Result<CouncilAcceptor, StoreError> {
+        let mut acceptor = CouncilAcceptor::new(council, self.limits.council);
+        for stored in store.load(council)? {
+            acceptor.restore(stored);
+        }
+        metrics::loaded();
+        Ok(acceptor)
+    }
+
+    /// Evicts the least recently used acceptors until the rest fits into memory. Only data that is on disk may be
+    /// evicted, so the caller must have no records left to write.
+    pub(super) fn make_room(&mut self) {
+        while self.memory > self.limits.memory_bytes {
+            let Some((_, longest_ago)) = self.by_use.pop_first() else { return };
+            if let Some(cached) = self.by_council.remove(&longest_ago) {
+                self.memory -= cached.memory;
+            }
+        }
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        self.memory
+    }
+}
+
+/// A connection to which the acceptor can push messages.
+pub trait Watcher: fmt::Debug + Send + 'static {
+    /// The id of a connection.
+    type Id: Copy + Eq + Hash + fmt::Debug + Send;
+
+    /// Returns the id of this connection.
+    fn id(&self) -> Self::Id;
+
+    /// Pushes a message without waiting. A connection that reads too slowly misses the message and learns that it
+    /// has missed one.
+    ///
+    /// Returns whether the connection is still open.
+    fn push(&self, message: &[u8]) -> bool;
+}
+
+/// The watchers of all councils.
+#[derive(Debug)]
+pub(super) struct Watchers<W: Watcher> {
+    limits: AcceptorLimits,
+    by_council: HashMap<CouncilId, Vec<W>>,
+    watching: HashMap<W::Id, Vec<CouncilId>>,
+    count: usize,
+}
+
+impl<W: Watcher> Watchers<W> {
+    pub(super) fn new(limits: AcceptorLimits) -> Self {
+        Self { limits, by_council: HashMap::new(), watching: HashMap::new(), count: 0 }
+    }
+
+    /// Registers a connection, which may watch from now on.
+    pub(super) fn joined(&mut self, id: W::Id) {
+        self.watching.entry(id).or_default();
+    }
+
+    /// Adds a watcher to a council. Beyond the limits the connection is not added, and must poll instead.
+    pub(super) fn add(&mut self, council: CouncilId, watcher: W) {
+        // The connection may have closed before the writer processed its request.
+        let Some(watched) = self.watching.get_mut(&watcher.id()) else { return };
+        let watchers = self.by_council.get(&council).map(Vec::as_slice).unwrap_or_default();
+        let is_known = watchers.iter().any(|known| known.id() == watcher.id());
+        if !is_known && watchers.len() < self.limits.watchers && watched.len() < self.limits.watched {
+            watched.push(council);
+            self.by_council.entry(council).or_default().push(watcher);
+            self.count += 1;
+            metrics::watched(self.count);
+        }
+    }
+
+    /// Removes a closed connection.
+    pub(super) fn remove(&mut self, id: W::Id) {
+        for council in self.watching.remove(&id).unwrap_or_default() {
+            if let Some(watchers) = self.by_council.get_mut(&council) {
+                let before = watchers.len();
+                watchers.retain(|watcher| watcher.id() != id);
+                self.count -= before - watchers.len();
+                if watchers.is_empty() {
+                    self.by_council.remove(&council);
+                }
+            }
+        }
+        metrics::watched(self.count);
+    }
+
+    /// Pushes a message to all watchers of a council except one.
+    pub(super) fn push(&mut self, council: CouncilId, but: Option<W::Id>, message: &[u8]) {
+        let watchers = self.by_council.get(&council).map(Vec::as_slice).unwrap_or_default();
+        let others = watchers.iter().filter(|watcher| Some(watcher.id()) != but);
+        let gone: Vec<_> = others.filter(|watcher| !watcher.push(message)).map(Watcher::id).collect();
+        for id in gone {
+            self.remove(id);
+        }
+    }
+
+    pub(super) fn of(&self, council: CouncilId) -> usize {
+        self.by_council.get(&council).map_or(0, Vec::len)
     }
 }
 

@@ -3,15 +3,17 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use holdoff_paxos::slot::{AcceptReply, Accepting, Free, Prepared, Preparing, PromiseReply, Vote, Voted};
+use holdoff_paxos::slot::{
+    AcceptOutcome, AcceptReply, Accepting, Free, PrepareOutcome, Preparing, PromiseReply, Vote,
+};
 use holdoff_paxos::{Ballot, Configuration, NodeId, Slot};
 use holdoff_policy::{Class, Decision, Failure, SoFar};
 
 use super::pending::{BATCH_BYTES, weight};
-use super::round::{Ahead, Phase, Sent};
+use super::round::{Lookahead, Phase, RequestTiming};
 use super::{Device, Out, Record};
 use crate::machine::Machine;
-use crate::{Ask, Batch, Operation, Refusal, Value, planted};
+use crate::{AcceptorRequest, Batch, RequestRefusal, SignedOperation, SlotValue};
 
 /// The time at which a request may leave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,28 +24,28 @@ enum When {
 }
 
 impl When {
-    fn ask<W>(self, to: NodeId, ask: Ask, out: &mut Out<'_, W>) {
+    fn request<W>(self, to: NodeId, request: AcceptorRequest, out: &mut Out<'_, W>) {
         match self {
-            Self::Now => out.ask(to, ask),
-            Self::Stored => out.ask_when_stored(to, ask),
+            Self::Now => out.request(to, request),
+            Self::Stored => out.request_when_stored(to, request),
         }
     }
 }
 
 impl<M: Machine> Device<M> {
     /// Starts the next phase, if one can start now.
-    pub(super) fn go_on(&mut self, out: &mut Out<'_, M::Wish>) {
+    pub(super) fn advance(&mut self, out: &mut Out<'_, M::Change>) {
         if let Phase::Waiting { until_us } = self.round.phase
             && until_us <= out.now_us
         {
             self.round.phase = Phase::Resting;
-            if !self.has_wishes() && self.learning.is_behind(self.state.applied()) {
+            if !self.has_pending() && self.learning.is_behind(self.state.applied()) {
                 // The device cannot learn the decision from the votes it receives. A proposal of its own reveals
                 // it.
                 return self.begin(out);
             }
         }
-        if !self.has_wishes() {
+        if !self.has_pending() {
             return;
         }
         match std::mem::replace(&mut self.round.phase, Phase::Resting) {
@@ -53,11 +55,11 @@ impl<M: Machine> Device<M> {
         }
     }
 
-    fn begin(&mut self, out: &mut Out<'_, M::Wish>) {
+    fn begin(&mut self, out: &mut Out<'_, M::Change>) {
         let Some(configuration) = self.state.configuration() else { return };
         self.counts.ballots += 1;
         let (preparing, when) = self.prepare(self.round.slot, self.round.over, configuration, out);
-        self.ask_promises(&preparing, when, out);
+        self.request_promises(&preparing, when, out);
         self.round.phase = Phase::Preparing(preparing, self.sent(out, 1));
     }
 
@@ -68,8 +70,8 @@ impl<M: Machine> Device<M> {
         slot: Slot,
         over: u64,
         configuration: Configuration,
-        out: &mut Out<'_, M::Wish>,
-    ) -> (Preparing<Value>, When) {
+        out: &mut Out<'_, M::Change>,
+    ) -> (Preparing<SlotValue>, When) {
         let attempt = self.used.highest(slot).max(over).saturating_add(1);
         let held = Preparing::begin(slot, attempt, self.me, configuration);
         let mut when = When::Now;
@@ -86,62 +88,77 @@ impl<M: Machine> Device<M> {
     }
 
     /// Stores a reserve of ballots in advance, so that a proposal need not wait for the disk.
-    pub(super) fn reserve(&mut self, out: &mut Out<'_, M::Wish>) {
+    pub(super) fn reserve(&mut self, out: &mut Out<'_, M::Change>) {
         if let Some(reserve) = self.used.reserve(self.state.applied()) {
             out.store(Record::Reserved(reserve));
         }
     }
 
-    fn sent(&self, out: &mut Out<'_, M::Wish>, times: u32) -> Sent {
+    fn sent(&self, out: &mut Out<'_, M::Change>, times: u32) -> RequestTiming {
         // The device cannot measure an acceptor that has become slow if it repeats the next request as early as the
         // last one.
-        let again_us = self.ask_again_at(self.round_trip.missed().saturating_add(1), out);
-        Sent { at_us: out.now_us, again_us, times }
+        let again_us = self.retransmit_at(self.round_trip.missed().saturating_add(1), out);
+        RequestTiming { at_us: out.now_us, again_us, times }
     }
 
-    fn ask_promises(&mut self, preparing: &Preparing<Value>, when: When, out: &mut Out<'_, M::Wish>) {
+    fn request_promises(
+        &mut self,
+        preparing: &Preparing<SlotValue>,
+        when: When,
+        out: &mut Out<'_, M::Change>,
+    ) {
         let (slot, ballot) = (self.round.slot, preparing.ballot());
         let announce = self.announce();
-        let when = if self.may_be_told(&announce) { when } else { When::Stored };
-        for to in preparing.silent() {
-            when.ask(to, Ask::Prepare { slot, ballot, announce: announce.clone() }, out);
+        let when = if self.may_be_sent(&announce) { when } else { When::Stored };
+        for to in preparing.unanswered() {
+            when.request(to, AcceptorRequest::Prepare { slot, ballot, announce: announce.clone() }, out);
         }
     }
 
-    fn ask_votes(&self, accepting: &Accepting<Value>, ahead: &Ahead, when: When, out: &mut Out<'_, M::Wish>) {
+    fn request_votes(
+        &self,
+        accepting: &Accepting<SlotValue>,
+        ahead: &Lookahead,
+        when: When,
+        out: &mut Out<'_, M::Change>,
+    ) {
         let (slot, ballot) = (self.round.slot, accepting.ballot());
         let next = match ahead {
-            Ahead::Asked(preparing) => Some(preparing.ballot()),
+            Lookahead::Asked(preparing) => Some(preparing.ballot()),
             _ => None,
         };
-        for to in accepting.silent() {
-            when.ask(to, Ask::Accept { slot, ballot, value: accepting.value().clone(), next }, out);
+        for to in accepting.unanswered() {
+            when.request(
+                to,
+                AcceptorRequest::Accept { slot, ballot, value: accepting.value().clone(), next },
+                out,
+            );
         }
     }
 
     /// Repeats the request to the acceptors that have not answered.
-    pub(super) fn ask_again(&mut self, out: &mut Out<'_, M::Wish>) {
+    pub(super) fn retransmit(&mut self, out: &mut Out<'_, M::Change>) {
         if self.round.is_waiting() || self.round.wakes_at_us().is_none_or(|at_us| at_us > out.now_us) {
             return;
         }
-        self.counts.asked_again += 1;
-        self.round_trip.was_too_short();
+        self.counts.retransmissions += 1;
+        self.round_trip.note_timeout();
         match std::mem::replace(&mut self.round.phase, Phase::Resting) {
             Phase::Preparing(preparing, sent) => {
-                if let Some(by) = preparing.in_the_way() {
+                if let Some(by) = preparing.preempting_ballot() {
                     // Some acceptors refuse and the others are silent. Without this the attempt might never end.
                     self.counts.preempted_preparing += 1;
                     return self.wait(by, out);
                 }
-                self.ask_promises(&preparing, When::Stored, out);
+                self.request_promises(&preparing, When::Stored, out);
                 self.round.phase = Phase::Preparing(preparing, self.sent(out, sent.times + 1));
             }
             Phase::Accepting(accepting, sent, ahead) => {
-                if let Some(by) = accepting.in_the_way() {
+                if let Some(by) = accepting.preempting_ballot() {
                     self.counts.preempted_accepting += 1;
                     return self.wait(by, out);
                 }
-                self.ask_votes(&accepting, &ahead, When::Stored, out);
+                self.request_votes(&accepting, &ahead, When::Stored, out);
                 self.round.phase = Phase::Accepting(accepting, self.sent(out, sent.times + 1), ahead);
             }
             other => self.round.phase = other,
@@ -153,8 +170,8 @@ impl<M: Machine> Device<M> {
         &mut self,
         from: NodeId,
         slot: Slot,
-        reply: PromiseReply<Value>,
-        out: &mut Out<'_, M::Wish>,
+        reply: PromiseReply<SlotValue>,
+        out: &mut Out<'_, M::Change>,
     ) {
         if slot != self.round.slot {
             return;
@@ -173,12 +190,14 @@ impl<M: Machine> Device<M> {
             Phase::Preparing(preparing, sent) => {
                 self.measure(sent, out);
                 match preparing.answer(from, reply) {
-                    Prepared::Waiting(preparing) => self.round.phase = Phase::Preparing(preparing, sent),
-                    Prepared::Free(free) => self.propose(free, out),
-                    Prepared::Bound(accepting) => {
-                        self.have_accepted(accepting, Ahead::No, When::Now, out);
+                    PrepareOutcome::Waiting(preparing) => {
+                        self.round.phase = Phase::Preparing(preparing, sent);
                     }
-                    Prepared::Preempted(by) => {
+                    PrepareOutcome::Free(free) => self.propose(free, out),
+                    PrepareOutcome::Bound(accepting) => {
+                        self.start_accepting(accepting, Lookahead::No, When::Now, out);
+                    }
+                    PrepareOutcome::Preempted(by) => {
                         self.counts.preempted_preparing += 1;
                         self.wait(by, out);
                     }
@@ -190,7 +209,7 @@ impl<M: Machine> Device<M> {
 
     /// Proposes the pending operations of this device and the announced ones of others. If there are none, keeps
     /// the promise for later.
-    fn propose(&mut self, free: Free, out: &mut Out<'_, M::Wish>) {
+    fn propose(&mut self, free: Free, out: &mut Out<'_, M::Change>) {
         let operations = self.gather();
         let withdrawn = self.withdrawn();
         if operations.is_empty() && withdrawn.is_empty() {
@@ -201,18 +220,18 @@ impl<M: Machine> Device<M> {
             self.expose(&operation.id);
         }
         let (ahead, when) = self.look_ahead(&operations, out);
-        let when = if self.may_be_told(&operations) { when } else { When::Stored };
+        let when = if self.may_be_sent(&operations) { when } else { When::Stored };
         let nonce = u64::from((out.roll)()) << 32 | u64::from((out.roll)());
         let batch = Batch { previous: self.state.chain(), operations, withdrawn, nonce };
-        match Value::sign(self.state.council(), self.round.slot, &batch, &*self.signer) {
-            Ok(value) => self.have_accepted(free.propose(value), ahead, when, out),
+        match SlotValue::sign(self.state.council(), self.round.slot, &batch, &*self.signer) {
+            Ok(value) => self.start_accepting(free.propose(value), ahead, when, out),
             Err(_) => self.round.phase = Phase::Ready(free),
         }
     }
 
     /// Collects the operations for a value: the device's own first, then the announced ones. Takes only operations
     /// that can be applied one after the other.
-    fn gather(&mut self) -> Vec<Operation> {
+    fn gather(&mut self) -> Vec<SignedOperation> {
         let own = self.build_own();
         let own = own.into_iter().take(if self.options.shares { self.options.batch } else { 1 });
         let others = self.announced.iter().filter(|other| !self.pending.contains_key(&other.id));
@@ -234,25 +253,29 @@ impl<M: Machine> Device<M> {
     /// Requests the promise of the next slot together with the votes for this slot, if this device is the only
     /// writer. The next decision then needs one round trip instead of two. With other writers the device does not
     /// do this, because its promise would delay them.
-    fn look_ahead(&mut self, operations: &[Operation], out: &mut Out<'_, M::Wish>) -> (Ahead, When) {
+    fn look_ahead(
+        &mut self,
+        operations: &[SignedOperation],
+        out: &mut Out<'_, M::Change>,
+    ) -> (Lookahead, When) {
         let me = self.signer.public();
         let is_alone = self.learning.was_mine() && self.round.preempted == 0 && self.announced.is_empty();
         if !is_alone || operations.iter().any(|operation| operation.author != me) {
-            return (Ahead::No, When::Now);
+            return (Lookahead::No, When::Now);
         }
-        let Some(configuration) = self.state.configuration() else { return (Ahead::No, When::Now) };
+        let Some(configuration) = self.state.configuration() else { return (Lookahead::No, When::Now) };
         let (preparing, when) = self.prepare(self.round.slot.next(), 0, configuration, out);
-        (Ahead::Asked(preparing), when)
+        (Lookahead::Asked(preparing), when)
     }
 
-    fn have_accepted(
+    fn start_accepting(
         &mut self,
-        accepting: Accepting<Value>,
-        ahead: Ahead,
+        accepting: Accepting<SlotValue>,
+        ahead: Lookahead,
         when: When,
-        out: &mut Out<'_, M::Wish>,
+        out: &mut Out<'_, M::Change>,
     ) {
-        self.ask_votes(&accepting, &ahead, when, out);
+        self.request_votes(&accepting, &ahead, when, out);
         self.round.phase = Phase::Accepting(accepting, self.sent(out, 1), ahead);
     }
 
@@ -262,8 +285,8 @@ impl<M: Machine> Device<M> {
         from: NodeId,
         slot: Slot,
         reply: AcceptReply,
-        next: Option<PromiseReply<Value>>,
-        out: &mut Out<'_, M::Wish>,
+        next: Option<PromiseReply<SlotValue>>,
+        out: &mut Out<'_, M::Change>,
     ) {
         if slot != self.round.slot {
             // The promise for this slot may arrive after the decision of the previous slot.
@@ -279,31 +302,33 @@ impl<M: Machine> Device<M> {
         };
         self.measure(sent, out);
         let ahead = self.promised_ahead(from, ahead, next);
-        let silent: Vec<_> = accepting.silent().filter(|silent| *silent != from).collect();
+        let silent: Vec<_> = accepting.unanswered().filter(|silent| *silent != from).collect();
         match accepting.answer(from, reply) {
-            Voted::Waiting(accepting) => self.round.phase = Phase::Accepting(accepting, sent, ahead),
-            Voted::Chosen(vote) => self.chosen(vote, &silent, sent, ahead, out),
-            Voted::Preempted(by) => {
+            AcceptOutcome::Waiting(accepting) => self.round.phase = Phase::Accepting(accepting, sent, ahead),
+            AcceptOutcome::Chosen(vote) => self.chosen(vote, &silent, sent, ahead, out),
+            AcceptOutcome::Preempted(by) => {
                 self.counts.preempted_accepting += 1;
-                if planted!(ClearWhatWasProposed) {
-                    self.clear_letters();
-                }
                 self.wait(by, out);
             }
         }
     }
 
-    fn promised_ahead(&mut self, from: NodeId, ahead: Ahead, next: Option<PromiseReply<Value>>) -> Ahead {
-        let (Ahead::Asked(preparing), Some(reply)) = (&ahead, next) else { return ahead };
+    fn promised_ahead(
+        &mut self,
+        from: NodeId,
+        ahead: Lookahead,
+        next: Option<PromiseReply<SlotValue>>,
+    ) -> Lookahead {
+        let (Lookahead::Asked(preparing), Some(reply)) = (&ahead, next) else { return ahead };
         if let PromiseReply::Promise { accepted: Some(vote), .. } = &reply
             && !self.is_genuine(self.round.slot.next(), &vote.value)
         {
             return ahead;
         }
         match preparing.clone().answer(from, reply) {
-            Prepared::Waiting(preparing) => Ahead::Asked(preparing),
-            Prepared::Free(free) => Ahead::Ready(free),
-            Prepared::Bound(_) | Prepared::Preempted(_) => Ahead::No,
+            PrepareOutcome::Waiting(preparing) => Lookahead::Asked(preparing),
+            PrepareOutcome::Free(free) => Lookahead::Ready(free),
+            PrepareOutcome::Bound(_) | PrepareOutcome::Preempted(_) => Lookahead::No,
         }
     }
 
@@ -311,47 +336,41 @@ impl<M: Machine> Device<M> {
     /// have not voted yet, so that other devices can learn it from them.
     fn chosen(
         &mut self,
-        vote: Vote<Value>,
+        vote: Vote<SlotValue>,
         silent: &[NodeId],
-        sent: Sent,
-        ahead: Ahead,
-        out: &mut Out<'_, M::Wish>,
+        sent: RequestTiming,
+        ahead: Lookahead,
+        out: &mut Out<'_, M::Change>,
     ) {
         let slot = self.round.slot;
         let before = self.state.configuration();
-        if planted!(MineByBallot) {
-            let ids: Vec<_> = self.pending.keys().copied().collect();
-            for id in ids {
-                self.end_as_decided(id, super::Outcome::Committed(slot), out);
-            }
-        }
         for to in silent {
-            out.ask(*to, Ask::Decided { slot, vote: vote.clone() });
+            out.request(*to, AcceptorRequest::Decided { slot, vote: vote.clone() });
         }
         self.learned(vote.value, out);
         // The promise holds only if the same acceptors decide the next slot.
         if self.round.slot == slot.next() && self.round.is_resting() && self.state.configuration() == before {
             match ahead {
-                Ahead::No => {}
-                Ahead::Asked(preparing) => self.round.phase = Phase::Preparing(preparing, sent),
-                Ahead::Ready(free) => self.round.phase = Phase::Ready(free),
+                Lookahead::No => {}
+                Lookahead::Asked(preparing) => self.round.phase = Phase::Preparing(preparing, sent),
+                Lookahead::Ready(free) => self.round.phase = Phase::Ready(free),
             }
         }
         // The values accepted in later slots may be just as hard to learn from votes, so the device continues at
         // once.
-        if self.round.is_resting() && !self.has_wishes() && self.learning.is_behind(self.state.applied()) {
+        if self.round.is_resting() && !self.has_pending() && self.learning.is_behind(self.state.applied()) {
             self.begin(out);
         }
     }
 
     /// Waits after a higher ballot has preempted this attempt. The next attempt uses a higher ballot, but not
     /// before the other proposer can have finished.
-    fn wait(&mut self, by: Ballot, out: &mut Out<'_, M::Wish>) {
+    fn wait(&mut self, by: Ballot, out: &mut Out<'_, M::Change>) {
         self.round.over = self.round.over.max(by.attempt());
-        self.wait_a_while(out);
+        self.wait_after_preemption(out);
     }
 
-    pub(super) fn wait_a_while(&mut self, out: &mut Out<'_, M::Wish>) {
+    pub(super) fn wait_after_preemption(&mut self, out: &mut Out<'_, M::Change>) {
         self.round.preempted = self.round.preempted.saturating_add(1);
         let floor = Duration::from_micros(self.round_trip.estimate_us() * 2);
         let failure = Failure::new(Class::Superseded).with_retry_after(floor);
@@ -361,7 +380,7 @@ impl<M: Machine> Device<M> {
             // A decision to give up does not apply here: the deadline of the operation ends it.
             _ => floor,
         };
-        let after_us = u64::try_from(after.as_micros()).unwrap_or(u64::MAX);
+        let after_us = holdoff_policy::as_micros_u64(after);
         self.counts.waits += 1;
         self.counts.waited_us += after_us;
         self.round.phase = Phase::Waiting { until_us: out.now_us.saturating_add(after_us) };
@@ -372,32 +391,32 @@ impl<M: Machine> Device<M> {
         &mut self,
         from: NodeId,
         slot: Option<Slot>,
-        why: Refusal,
-        out: &mut Out<'_, M::Wish>,
+        why: RequestRefusal,
+        out: &mut Out<'_, M::Change>,
     ) {
         self.counts.refused += 1;
         // A refusal without a slot concerns a mail message for which there was no room.
-        if why == Refusal::Full && slot.is_some() {
+        if why == RequestRefusal::Full && slot.is_some() {
             self.is_full_at(from, out);
         }
     }
 
-    fn measure(&mut self, sent: Sent, out: &Out<'_, M::Wish>) {
+    fn measure(&mut self, sent: RequestTiming, out: &Out<'_, M::Change>) {
         if sent.times == 1 {
-            self.round_trip.took(out.now_us.saturating_sub(sent.at_us));
+            self.round_trip.add_sample(out.now_us.saturating_sub(sent.at_us));
         }
     }
 
     /// Returns whether a value is signed for this slot. An acceptor that reports any other value lies, or was lied
     /// to.
-    pub(super) fn is_genuine(&mut self, slot: Slot, value: &Value) -> bool {
+    pub(super) fn is_genuine(&mut self, slot: Slot, value: &SlotValue) -> bool {
         let is_genuine = value.is_signed(self.state.council(), slot, &*self.verifier);
         self.counts.forged += u64::from(!is_genuine);
         is_genuine
     }
 
     /// Stores announced operations of other members.
-    pub(super) fn hear(&mut self, announced: Vec<Operation>) {
+    pub(super) fn hear(&mut self, announced: Vec<SignedOperation>) {
         for operation in announced {
             if operation.author != self.signer.public() {
                 self.announced.hear(operation, &self.state);

@@ -1,4 +1,13 @@
 //! Learning the decisions: from votes, from histories and from snapshots.
+//!
+//! # Decisions that a later value implies
+//!
+//! The author of a value has applied every slot before it, and signs the hash of the history up to there. So a
+//! single value of a member for the next slot, accepted or not, shows the decision of this slot. This helps a
+//! device that cannot count a majority of the acceptors that decided the slot, because they were replaced since or
+//! have lost their disks. An acceptor cannot forge this proof: it cannot sign for a member.
+//!
+//! The proof holds only as long as no member proposes a value on top of an undecided one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,12 +18,12 @@ use holdoff_paxos::{Configuration, NodeId, Slot, Tally};
 use super::round::Phase;
 use super::{Device, Out, Output, Record, Round};
 use crate::machine::Machine;
-use crate::{Ask, Decided, Digest, Snapshot, Value};
+use crate::{AcceptorRequest, CouncilSnapshot, CouncilState, Digest, SlotValue};
 
 /// The reports about slots that this device has not applied yet.
 #[derive(Debug, Default)]
 pub(super) struct Learning {
-    votes: BTreeMap<Slot, BTreeMap<NodeId, Vec<Vote<Value>>>>,
+    votes: BTreeMap<Slot, BTreeMap<NodeId, Vec<Vote<SlotValue>>>>,
     /// The highest slot in which an acceptor has reported an accepted value.
     latest: Slot,
     poll_us: u64,
@@ -60,12 +69,12 @@ impl Learning {
 
     /// Iterates over the values that acceptors have accepted in this slot, as far as they were reported to this
     /// device.
-    pub(super) fn accepted_in(&self, slot: Slot) -> impl Iterator<Item = &Value> {
+    pub(super) fn accepted_in(&self, slot: Slot) -> impl Iterator<Item = &SlotValue> {
         let votes = self.votes.get(&slot).into_iter().flat_map(BTreeMap::values).flatten();
         votes.map(|vote| &vote.value)
     }
 
-    fn keep(&mut self, from: NodeId, slot: Slot, vote: Vote<Value>, applied: Slot) {
+    fn keep(&mut self, from: NodeId, slot: Slot, vote: Vote<SlotValue>, applied: Slot) {
         if slot <= applied || slot.0 > applied.0 + AHEAD {
             return;
         }
@@ -84,8 +93,8 @@ impl<M: Machine> Device<M> {
     pub(super) fn votes(
         &mut self,
         from: NodeId,
-        votes: impl IntoIterator<Item = (Slot, Vote<Value>)>,
-        out: &mut Out<'_, M::Wish>,
+        votes: impl IntoIterator<Item = (Slot, Vote<SlotValue>)>,
+        out: &mut Out<'_, M::Change>,
     ) {
         for (slot, vote) in votes {
             self.learning.may_be_behind(slot);
@@ -95,13 +104,13 @@ impl<M: Machine> Device<M> {
     }
 
     /// Applies every next slot whose votes show the chosen value.
-    fn learn(&mut self, out: &mut Out<'_, M::Wish>) {
+    fn learn(&mut self, out: &mut Out<'_, M::Change>) {
         while let Some(value) = self.chosen_next() {
             self.learned(value, out);
         }
     }
 
-    fn chosen_next(&mut self) -> Option<Value> {
+    fn chosen_next(&mut self) -> Option<SlotValue> {
         let slot = self.state.applied().next();
         let mut learner = Learner::new(self.state.configuration()?);
         let votes = self.learning.votes.get(&slot)?;
@@ -110,7 +119,7 @@ impl<M: Machine> Device<M> {
         for (from, vote) in votes {
             chosen = chosen.or_else(|| learner.accepted(from, vote.ballot, vote.value.clone()));
         }
-        let value = chosen.map(|vote| vote.value).or_else(|| self.vouched_for(slot))?;
+        let value = chosen.map(|vote| vote.value).or_else(|| self.implied_decision(slot))?;
         if !self.is_genuine(slot, &value) {
             self.learning.votes.remove(&slot);
             return None;
@@ -119,18 +128,12 @@ impl<M: Machine> Device<M> {
     }
 
     /// Applies the decided value of the next slot, and moves on to the slot after it.
-    pub(super) fn learned(&mut self, value: Value, out: &mut Out<'_, M::Wish>) {
+    pub(super) fn learned(&mut self, value: SlotValue, out: &mut Out<'_, M::Change>) {
         let slot = self.state.applied().next();
         if let Phase::Accepting(accepting, ..) = &self.round.phase {
             let own = accepting.value().author == self.signer.public();
             let is_lost = own && accepting.value().digest() != value.digest();
             self.counts.lost_slots += u64::from(is_lost);
-            if is_lost && crate::planted!(LosingIsFailing) {
-                let ids: Vec<_> = self.pending.keys().copied().collect();
-                for id in ids {
-                    self.end(id, super::Outcome::NotCommitted(super::NotCommitted::Deadline), out);
-                }
-            }
         }
         let applied = self.state.apply(&value, &*self.verifier);
         self.learning.was_mine = value.author == self.signer.public();
@@ -139,7 +142,7 @@ impl<M: Machine> Device<M> {
         self.upkeep.applied(&value, &applied);
         out.store_later(Record::Applied { slot, value });
         let compacts = applied.compacts;
-        out.tell(Output::Applied(applied));
+        out.emit(Output::Applied(applied));
         if compacts || slot.0 - self.stored.0 >= self.options.store_every {
             self.store_state(compacts, out);
         }
@@ -147,20 +150,20 @@ impl<M: Machine> Device<M> {
         self.move_on(out);
     }
 
-    fn store_state(&mut self, compacts: bool, out: &mut Out<'_, M::Wish>) {
+    fn store_state(&mut self, compacts: bool, out: &mut Out<'_, M::Change>) {
         let snapshot = self.state.snapshot();
         self.stored = snapshot.slot;
         if compacts {
             self.upkeep.has_compacted(snapshot.clone());
             if self.learning.was_mine {
-                self.hand_in_at_once(out);
+                self.send_snapshot_now(out);
             }
         }
         out.store_later(Record::Snapshot(snapshot));
     }
 
     /// Removes the data of applied slots, and checks the pending operations against the new state.
-    fn move_on(&mut self, out: &mut Out<'_, M::Wish>) {
+    fn move_on(&mut self, out: &mut Out<'_, M::Change>) {
         let applied = self.state.applied();
         self.learning.votes = self.learning.votes.split_off(&applied.next());
         self.learning.snapshots.retain(|(slot, _), _| *slot > applied);
@@ -174,9 +177,9 @@ impl<M: Machine> Device<M> {
     pub(super) fn history(
         &mut self,
         from: NodeId,
-        votes: Vec<(Slot, Vote<Value>)>,
+        votes: Vec<(Slot, Vote<SlotValue>)>,
         latest: Slot,
-        out: &mut Out<'_, M::Wish>,
+        out: &mut Out<'_, M::Change>,
     ) {
         let before = self.state.applied();
         self.learning.may_be_behind(latest);
@@ -188,26 +191,32 @@ impl<M: Machine> Device<M> {
         } else if latest > applied && self.round.is_idle() {
             // Acceptors have voted, but their votes do not show the decision. If this does not change, the device
             // proposes.
-            self.wait_a_while(out);
+            self.wait_after_preemption(out);
         }
     }
 
-    pub(super) fn poll(&mut self, out: &mut Out<'_, M::Wish>) {
+    pub(super) fn poll(&mut self, out: &mut Out<'_, M::Change>) {
         if self.learning.poll_us <= out.now_us {
             self.fetch(out);
         }
     }
 
-    fn fetch(&mut self, out: &mut Out<'_, M::Wish>) {
+    fn fetch(&mut self, out: &mut Out<'_, M::Change>) {
         self.learning.poll_us = out.later(&self.options.polling, 1, Duration::ZERO);
         let after = self.state.applied();
         for acceptor in self.state.machine().acceptors().keys() {
-            out.ask(*acceptor, Ask::Fetch { after });
+            out.request(*acceptor, AcceptorRequest::Fetch { after });
         }
     }
 
     /// Processes an acceptor's report that it has a snapshot up to this slot and no slots before.
-    pub(super) fn compacted(&mut self, from: NodeId, slot: Slot, digest: Digest, out: &mut Out<'_, M::Wish>) {
+    pub(super) fn compacted(
+        &mut self,
+        from: NodeId,
+        slot: Slot,
+        digest: Digest,
+        out: &mut Out<'_, M::Change>,
+    ) {
         let Some(configuration) = self.state.configuration() else { return };
         if configuration.contains(from) {
             self.upkeep.has_floor(from, slot);
@@ -223,12 +232,12 @@ impl<M: Machine> Device<M> {
             said.insert(from);
         }
         if is_majority(said, &configuration) {
-            out.ask(from, Ask::Snapshot);
+            out.request(from, AcceptorRequest::Snapshot);
         }
     }
 
     /// Installs a snapshot, if a majority of the acceptors has reported the same one.
-    pub(super) fn install(&mut self, snapshot: Snapshot, out: &mut Out<'_, M::Wish>) {
+    pub(super) fn install(&mut self, snapshot: CouncilSnapshot, out: &mut Out<'_, M::Change>) {
         let Some(configuration) = self.state.configuration() else { return };
         let agreed = self.learning.snapshots.get(&(snapshot.slot, snapshot.digest()));
         let is_agreed = agreed.is_some_and(|said| is_majority(said, &configuration));
@@ -236,16 +245,36 @@ impl<M: Machine> Device<M> {
             self.counts.forged += u64::from(!is_agreed);
             return;
         }
-        let Some(state) = Decided::restore(self.state.council(), &snapshot) else { return };
+        let Some(state) = CouncilState::restore(self.state.council(), &snapshot) else { return };
         self.state = state;
         self.stored = snapshot.slot;
         self.upkeep.installed(&snapshot, self.state.compacted());
         self.round.at_least(snapshot.slot.next());
-        self.lose_track(out);
-        out.tell(Output::Installed(snapshot.slot));
+        self.end_forgotten(out);
+        out.emit(Output::Installed(snapshot.slot));
         out.store_later(Record::Snapshot(snapshot));
         self.move_on(out);
         self.fetch(out);
         self.learn(out);
+    }
+}
+
+impl<M: Machine> Device<M> {
+    /// Returns the value of the next slot, if a member has extended it.
+    pub(super) fn implied_decision(&self, slot: Slot) -> Option<SlotValue> {
+        let later: Vec<_> = self.learning.accepted_in(slot.next()).collect();
+        if later.is_empty() {
+            return None;
+        }
+        let mut accepted = self.learning.accepted_in(slot);
+        accepted.find(|value| later.iter().any(|later| self.extends(value, slot.next(), later))).cloned()
+    }
+
+    /// Returns whether the author of the later value is a member, as far as this device knows, and has built it on
+    /// top of the earlier one.
+    fn extends(&self, value: &SlotValue, slot: Slot, later: &SlotValue) -> bool {
+        self.state.machine().may_propose(&later.author)
+            && later.batch().is_some_and(|batch| batch.previous == self.state.chain_after(value))
+            && later.is_signed(self.state.council(), slot, &*self.verifier)
     }
 }

@@ -1,23 +1,23 @@
 //! Tests of one device. Each test plays the acceptors by hand.
 
 mod bench;
-mod disk;
-mod forgetting;
+mod implied_decisions;
+mod storage;
 mod upkeep;
-mod vouching;
 
 use bench::{Bench, add, id};
 use holdoff_paxos::Ballot;
+use holdoff_testbed::fault::inject;
 
 use super::*;
-use crate::flaw::{Flaw, Plant};
-use crate::machine::Change;
-use crate::{Ask, Refusal, Slot};
+use crate::device::CouncilFault;
+use crate::machine::CouncilChange;
+use crate::{RequestRefusal, Slot};
 
 const MS: u64 = 1_000;
 
 #[test]
-fn the_next_attempt_jumps_over_the_one_in_the_way() {
+fn the_next_attempt_exceeds_the_preempting_ballot() {
     let mut bench = Bench::new();
     bench.submit(1);
     bench.refuse_promises(41);
@@ -26,7 +26,7 @@ fn the_next_attempt_jumps_over_the_one_in_the_way() {
 }
 
 #[test]
-fn it_waits_two_round_trips_at_least() {
+fn a_preempted_device_waits_at_least_two_round_trips() {
     for roll in [0, u32::MAX / 3, u32::MAX] {
         let mut bench = Bench::new();
         bench.roll = roll;
@@ -62,12 +62,12 @@ fn retry_times_are_decorrelated() {
 }
 
 #[test]
-fn who_has_become_slow_is_waited_for_until_it_can_be_measured() {
+fn the_answer_timeout_grows_until_a_slow_acceptor_can_be_measured() {
     for roll in [0, u32::MAX] {
         let mut bench = Bench::new();
         bench.roll = roll;
         bench.submit(1);
-        while bench.device.counts().asked_again < 10 {
+        while bench.device.counts().retransmissions < 10 {
             bench.wait_out();
         }
         // The device must not repeat the next request sooner, or it could not tell which copy was answered.
@@ -94,13 +94,13 @@ fn learning_ends_the_waiting() -> bool {
 }
 
 #[test]
-fn waiting_is_not_sleeping() {
+fn a_waiting_device_processes_messages() {
     assert!(learning_ends_the_waiting());
-    assert!(!Flaw::SleepInTheActor.plant(learning_ends_the_waiting), "the defect is not seen");
+    assert!(!inject(CouncilFault::SleepInTheActor, learning_ends_the_waiting), "the defect is not seen");
 }
 
 #[test]
-fn a_lost_slot_is_built_again_for_the_next_and_counts_as_no_failure() {
+fn an_operation_that_lost_a_slot_is_rebuilt_for_the_next() {
     let mut bench = Bench::new();
     bench.submit(1);
     bench.promise(0);
@@ -113,7 +113,7 @@ fn a_lost_slot_is_built_again_for_the_next_and_counts_as_no_failure() {
 }
 
 #[test]
-fn some_refuse_and_some_are_silent() {
+fn an_attempt_ends_if_some_acceptors_refuse_and_the_others_are_silent() {
     let mut bench = Bench::new();
     bench.submit(1);
     bench.promise(0);
@@ -125,15 +125,15 @@ fn some_refuse_and_some_are_silent() {
 }
 
 #[test]
-fn what_nobody_heard_of_is_not_committed_and_what_somebody_did_is_unknown() {
+fn a_timeout_is_not_committed_before_and_unknown_after_the_operation_was_sent() {
     let mut bench = Bench::new();
-    let late = Input::Submit { id: id(1), wish: add(1), letter: None, deadline_us: 0 };
+    let late = Input::Submit { id: id(1), change: add(1), mail: None, deadline_us: 0 };
     let outputs = bench.step(late);
     let ended = Output::Ended { id: id(1), outcome: Outcome::NotCommitted(NotCommitted::Deadline) };
     assert!(outputs.contains(&ended), "{outputs:?}");
 
     let mut bench = Bench::new();
-    let soon = Input::Submit { id: id(1), wish: add(1), letter: None, deadline_us: bench.now_us + MS };
+    let soon = Input::Submit { id: id(1), change: add(1), mail: None, deadline_us: bench.now_us + MS };
     bench.step(soon);
     bench.now_us += 2 * MS;
     let outputs = bench.step(Input::Tick);
@@ -143,15 +143,15 @@ fn what_nobody_heard_of_is_not_committed_and_what_somebody_did_is_unknown() {
     bench.promise(1);
     let outputs = bench.accept_all();
     assert!(outputs.contains(&ended), "{outputs:?}");
-    assert_eq!(bench.device.state().machine().members().len(), 2, "nobody came in");
+    assert_eq!(bench.device.state().machine().members().len(), 2, "no member was added");
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_before_anybody_hears_of_it() {
+fn an_invalid_operation_ends_before_it_is_sent() {
     let mut bench = Bench::new();
-    let wish = Change::Remove { key: crate::PublicKey::from_bytes([9; 32]) };
-    let outputs = bench.step(Input::Submit { id: id(1), wish, letter: None, deadline_us: u64::MAX });
-    let so = Output::Ended { id: id(1), outcome: Outcome::NotCommitted(NotCommitted::AlreadySo) };
+    let change = CouncilChange::Remove { key: crate::PublicKey::from_bytes([9; 32]) };
+    let outputs = bench.step(Input::Submit { id: id(1), change, mail: None, deadline_us: u64::MAX });
+    let so = Output::Ended { id: id(1), outcome: Outcome::NotCommitted(NotCommitted::AlreadySatisfied) };
     assert_eq!(
         outputs.iter().filter(|output| matches!(output, Output::Ended { .. })).collect::<Vec<_>>(),
         [&so]
@@ -160,10 +160,10 @@ fn what_makes_no_sense_is_refused_before_anybody_hears_of_it() {
 }
 
 #[test]
-fn a_report_of_something_unsigned_counts_for_nothing() {
+fn an_unsigned_value_is_ignored() {
     let mut bench = Bench::new();
     bench.submit(1);
-    let forged = bench.value_of_another(2).of_somebody_else();
+    let forged = bench.value_of_another(2).with_a_forged_author();
     bench.promise_with(0, 3, &forged);
     bench.promise_with(1, 3, &forged);
     assert_eq!(bench.device.counts().forged, 2);
@@ -171,10 +171,10 @@ fn a_report_of_something_unsigned_counts_for_nothing() {
 }
 
 #[test]
-fn a_refusal_is_counted_and_the_others_decide() {
+fn a_refused_request_is_counted_and_the_other_acceptors_decide() {
     let mut bench = Bench::new();
     bench.submit(1);
-    bench.tell(2, Tell::Refused { slot: Some(Slot(1)), why: Refusal::Full });
+    bench.reply(2, AcceptorReply::Refused { slot: Some(Slot(1)), why: RequestRefusal::Full });
     bench.promise(0);
     bench.promise(1);
     let outputs = bench.accept_all();
@@ -201,7 +201,7 @@ fn a_lone_writer_needs_one_round_trip_from_its_second_slot_on() {
 }
 
 #[test]
-fn the_same_operation_sent_again_is_the_same() {
+fn an_operation_submitted_twice_is_applied_once() {
     let mut bench = Bench::new();
     bench.submit(1);
     bench.submit(1);
@@ -214,25 +214,29 @@ fn the_same_operation_sent_again_is_the_same() {
 }
 
 #[test]
-fn what_came_true_while_it_was_down_is_taken_back() {
+fn an_operation_whose_state_already_holds_is_withdrawn_after_a_restart() {
     let mut bench = Bench::new();
     bench.submit(1);
     bench.promise(0);
     bench.promise(1);
     bench.accept_all();
     // An earlier process requested the same change under another id: the requested state already holds.
-    let mut bench =
-        bench.restarted_with(Record::Submitted { id: id(2), wish: add(1), letter: None, born: Slot(0) });
+    let mut bench = bench.restarted_with(Record::Submitted {
+        id: id(2),
+        change: add(1),
+        mail: None,
+        birth_slot: Slot(0),
+    });
     bench.step(Input::Tick);
     bench.promise(0);
     bench.promise(1);
     let outputs = bench.accept_all();
-    let ended = Output::Ended { id: id(2), outcome: Outcome::NotCommitted(NotCommitted::AlreadySo) };
+    let ended = Output::Ended { id: id(2), outcome: Outcome::NotCommitted(NotCommitted::AlreadySatisfied) };
     assert!(outputs.contains(&ended), "{outputs:?}");
 }
 
 #[test]
-fn who_has_a_promise_in_hand_and_nothing_to_propose_learns_all_the_same() {
+fn a_device_with_an_unused_promise_still_learns_decisions() {
     let mut bench = Bench::new();
     for number in 1..=2 {
         bench.submit(number);
@@ -248,24 +252,26 @@ fn who_has_a_promise_in_hand_and_nothing_to_propose_learns_all_the_same() {
 }
 
 #[test]
-fn what_a_removed_member_wanted_never_happens_even_if_it_comes_back() {
+fn operations_of_a_removed_member_are_never_applied() {
     let bench = Bench::new();
     let other = bench.value_of_another(1).author;
     let operation = bench.operation_of_another(5);
     let state = bench.device.state();
     let mut machine = state.machine().clone();
     assert!(state.check(&mut machine.clone(), &operation, &bench.pen()).is_ok());
-    let around = crate::machine::Around { slot: Slot(4), ..state.around() };
+    let position = crate::machine::Position { slot: Slot(4), ..state.position() };
     let me = bench.device.key();
-    for change in [Change::Remove { key: other }, Change::Add { key: other, name: "again".to_owned() }] {
-        let body = machine.build(&change, &around).unwrap();
-        machine.apply(&me, &body, &around).unwrap();
+    for change in
+        [CouncilChange::Remove { key: other }, CouncilChange::Add { key: other, name: "again".to_owned() }]
+    {
+        let body = machine.build(&change, &position).unwrap();
+        machine.apply(&me, &body, &position).unwrap();
     }
     assert!(state.check(&mut machine, &operation, &bench.pen()).is_err());
 }
 
 #[test]
-fn as_many_as_may_are_under_way() {
+fn the_number_of_pending_operations_is_limited() {
     let mut bench = Bench::new();
     for number in 0..256 {
         bench.submit(number);

@@ -12,8 +12,8 @@ use holdoff_paxos::{NodeId, Slot};
 
 use super::learning::is_majority;
 use super::{Device, Out};
-use crate::machine::{Acceptor, Machine};
-use crate::{Applied, Ask, OperationId, Snapshot, Value};
+use crate::machine::{AcceptorInfo, Machine};
+use crate::{AcceptorRequest, Applied, CouncilSnapshot, OperationId, SlotValue};
 
 /// The knowledge of a device about the size of the council, and about the acceptors that lack its snapshot.
 #[derive(Debug, Default)]
@@ -27,27 +27,27 @@ pub(super) struct Upkeep {
     is_missing: bool,
     /// The compaction that this device has requested, and the time for the next request.
     wanted: Option<OperationId>,
-    compact: Turn,
+    compact: Schedule,
     /// The snapshot of the last compaction, if this device has it, and whether this device had the compaction
     /// decided.
-    snapshot: Option<Snapshot>,
+    snapshot: Option<CouncilSnapshot>,
     is_mine: bool,
-    hand_in: Turn,
+    send_snapshot: Schedule,
     /// The last slot of the snapshot of each acceptor, as reported.
     floors: BTreeMap<NodeId, Slot>,
     /// The acceptors that are full, and the time to send them a snapshot.
     full: BTreeSet<NodeId>,
-    relieve: Turn,
+    send_to_full: Schedule,
 }
 
 /// The time of this device's next turn, and the number of turns so far.
 #[derive(Debug, Default)]
-struct Turn {
+struct Schedule {
     at_us: Option<u64>,
     times: u32,
 }
 
-impl Turn {
+impl Schedule {
     fn has_come(&self, now_us: u64) -> bool {
         self.at_us.is_some_and(|at_us| at_us <= now_us)
     }
@@ -55,26 +55,26 @@ impl Turn {
 
 impl Upkeep {
     pub(super) fn wakes_at_us(&self) -> Option<u64> {
-        [self.compact.at_us, self.hand_in.at_us, self.relieve.at_us].into_iter().flatten().min()
+        [self.compact.at_us, self.send_snapshot.at_us, self.send_to_full.at_us].into_iter().flatten().min()
     }
 
     /// Notes that a slot was applied.
-    pub(super) fn applied(&mut self, value: &Value, applied: &Applied) {
+    pub(super) fn applied(&mut self, value: &SlotValue, applied: &Applied) {
         self.bytes = self.bytes.saturating_add(value.len());
-        self.relieve.times = 0;
+        self.send_to_full.times = 0;
         if applied.compacts {
             self.begin_anew();
         }
     }
 
     /// Stores the snapshot of the compaction that was just applied.
-    pub(super) fn has_compacted(&mut self, snapshot: Snapshot) {
+    pub(super) fn has_compacted(&mut self, snapshot: CouncilSnapshot) {
         self.snapshot = Some(snapshot);
     }
 
     /// Notes that a snapshot was installed. The device keeps it only if it is the snapshot of a compaction, because
     /// all devices agree on such a snapshot.
-    pub(super) fn installed(&mut self, snapshot: &Snapshot, compacted: Slot) {
+    pub(super) fn installed(&mut self, snapshot: &CouncilSnapshot, compacted: Slot) {
         self.begin_anew();
         self.snapshot = Some(snapshot.clone()).filter(|snapshot| snapshot.slot == compacted);
     }
@@ -91,7 +91,7 @@ impl Upkeep {
     }
 
     /// Removes the nodes that are not acceptors any more.
-    pub(super) fn tidy(&mut self, acceptors: &BTreeMap<NodeId, Acceptor>) {
+    pub(super) fn tidy(&mut self, acceptors: &BTreeMap<NodeId, AcceptorInfo>) {
         self.floors.retain(|id, _| acceptors.contains_key(id));
         self.full.retain(|id| acceptors.contains_key(id));
     }
@@ -102,24 +102,24 @@ impl Upkeep {
 }
 
 impl<M: Machine> Device<M> {
-    pub(super) fn keep_up(&mut self, out: &mut Out<'_, M::Wish>) {
-        self.hand_in(out);
-        self.relieve(out);
+    pub(super) fn run_upkeep(&mut self, out: &mut Out<'_, M::Change>) {
+        self.send_snapshot(out);
+        self.send_to_full(out);
         self.compact_in_time(out);
     }
 
     /// Requests a compaction if one is due: at once if other operations are pending, otherwise after other devices
     /// had time to do so.
-    fn compact_in_time(&mut self, out: &mut Out<'_, M::Wish>) {
+    fn compact_in_time(&mut self, out: &mut Out<'_, M::Change>) {
         if !self.is_compaction_due() {
-            self.upkeep.compact = Turn::default();
+            self.upkeep.compact = Schedule::default();
             return;
         }
         if self.upkeep.wanted.is_some_and(|id| self.pending.contains_key(&id)) {
             self.upkeep.compact.at_us = None;
             return;
         }
-        let is_busy = self.has_wishes();
+        let is_busy = self.has_pending();
         let turn = &mut self.upkeep.compact;
         let is_now = turn.has_come(out.now_us) || (is_busy && turn.times <= 1);
         if !is_now && turn.at_us.is_some() {
@@ -127,9 +127,9 @@ impl<M: Machine> Device<M> {
         }
         turn.times = turn.times.saturating_add(1);
         turn.at_us = Some(out.later(&self.options.upkeep, turn.times, Duration::ZERO));
-        if is_now && let Some(wish) = self.state.machine().compaction(self.state.applied()) {
+        if is_now && let Some(change) = self.state.machine().compaction(self.state.applied()) {
             self.counts.compactions += 1;
-            self.upkeep.wanted = self.want_quietly(wish, out);
+            self.upkeep.wanted = self.submit_internal(change, out);
         }
     }
 
@@ -141,16 +141,16 @@ impl<M: Machine> Device<M> {
     }
 
     /// Notes that this device had a compaction decided. It is the first to send the snapshot.
-    pub(super) fn hand_in_at_once(&mut self, out: &Out<'_, M::Wish>) {
+    pub(super) fn send_snapshot_now(&mut self, out: &Out<'_, M::Change>) {
         for acceptor in self.state.machine().acceptors().keys() {
             self.upkeep.floors.entry(*acceptor).or_default();
         }
         self.upkeep.is_mine = true;
-        self.upkeep.hand_in.at_us = Some(out.now_us);
+        self.upkeep.send_snapshot.at_us = Some(out.now_us);
     }
 
     /// Returns whether this device had a compaction decided and no majority is known to have its snapshot yet.
-    pub(super) fn has_snapshot_to_hand_in(&self) -> bool {
+    pub(super) fn has_snapshot_to_send(&self) -> bool {
         if !self.upkeep.is_mine {
             return false;
         }
@@ -163,14 +163,14 @@ impl<M: Machine> Device<M> {
 
     /// Sends the snapshot of the last compaction to the acceptors that lack it, and repeats this for as long as
     /// they do.
-    fn hand_in(&mut self, out: &mut Out<'_, M::Wish>) {
+    fn send_snapshot(&mut self, out: &mut Out<'_, M::Change>) {
         let wanted = self.furthest_floor();
         let acceptors = self.state.machine().acceptors().keys();
         let lack_it: Vec<_> = acceptors.filter(|id| self.upkeep.lacks(id, wanted)).copied().collect();
-        let is_urgent = self.has_snapshot_to_hand_in();
-        let turn = &mut self.upkeep.hand_in;
+        let is_urgent = self.has_snapshot_to_send();
+        let turn = &mut self.upkeep.send_snapshot;
         if lack_it.is_empty() {
-            *turn = Turn::default();
+            *turn = Schedule::default();
             return;
         }
         let is_now = turn.has_come(out.now_us);
@@ -180,11 +180,11 @@ impl<M: Machine> Device<M> {
         turn.times = turn.times.saturating_add(1);
         let times = turn.times;
         let again_us = if is_urgent {
-            self.ask_again_at(times, out)
+            self.retransmit_at(times, out)
         } else {
             out.later(&self.options.upkeep, times, Duration::ZERO)
         };
-        self.upkeep.hand_in.at_us = Some(again_us);
+        self.upkeep.send_snapshot.at_us = Some(again_us);
         if !is_now {
             return;
         }
@@ -194,11 +194,11 @@ impl<M: Machine> Device<M> {
             self.upkeep.is_missing = true;
             return;
         };
-        self.counts.handed_in += 1;
+        self.counts.snapshots_sent += 1;
         // An acceptor that stores the snapshot deletes the slots, so this device must first have their result on
         // disk.
         for to in lack_it {
-            out.ask_when_stored(to, Ask::Compact { snapshot: snapshot.clone() });
+            out.request_when_stored(to, AcceptorRequest::Compact { snapshot: snapshot.clone() });
         }
     }
 
@@ -213,14 +213,14 @@ impl<M: Machine> Device<M> {
     }
 
     /// Processes the refusal of a slot by an acceptor at which the council has reached its quota.
-    pub(super) fn is_full_at(&mut self, acceptor: NodeId, out: &mut Out<'_, M::Wish>) {
+    pub(super) fn is_full_at(&mut self, acceptor: NodeId, out: &mut Out<'_, M::Change>) {
         if !self.state.machine().acceptors().contains_key(&acceptor) {
             return;
         }
         self.upkeep.is_full = true;
         self.upkeep.full.insert(acceptor);
-        if self.upkeep.relieve.at_us.is_none() {
-            let turn = &mut self.upkeep.relieve;
+        if self.upkeep.send_to_full.at_us.is_none() {
+            let turn = &mut self.upkeep.send_to_full;
             turn.times = turn.times.saturating_add(1);
             let floor = Duration::from_micros(self.round_trip.estimate_us() * 2);
             turn.at_us = Some(out.later(&self.options.policy, turn.times, floor));
@@ -233,21 +233,21 @@ impl<M: Machine> Device<M> {
     /// are decided, so an acceptor may replace them by a snapshot, as after a compaction. A full council decides no
     /// slots, so all devices that are up to date send the same snapshot. The acceptors then have room for a
     /// compaction, on which all devices agree.
-    fn relieve(&mut self, out: &mut Out<'_, M::Wish>) {
-        if !self.upkeep.relieve.has_come(out.now_us) {
+    fn send_to_full(&mut self, out: &mut Out<'_, M::Change>) {
+        if !self.upkeep.send_to_full.has_come(out.now_us) {
             return;
         }
-        self.upkeep.relieve.at_us = None;
+        self.upkeep.send_to_full.at_us = None;
         let applied = self.state.applied();
         let mut full = std::mem::take(&mut self.upkeep.full);
         full.retain(|id| self.upkeep.floors.get(id).is_none_or(|floor| *floor < applied));
         if full.is_empty() || applied == Slot(0) {
             return;
         }
-        self.counts.handed_in += 1;
+        self.counts.snapshots_sent += 1;
         let snapshot = self.state.snapshot();
         for to in full {
-            out.ask_when_stored(to, Ask::Compact { snapshot: snapshot.clone() });
+            out.request_when_stored(to, AcceptorRequest::Compact { snapshot: snapshot.clone() });
         }
     }
 }

@@ -6,14 +6,14 @@ use bytes::Bytes;
 use holdoff_paxos::{MAX_ACCEPTORS, NodeId, Slot};
 use serde::{Deserialize, Serialize};
 
-use super::{Acceptor, Around, Effect, Invalid, Machine, Standing};
+use super::{AcceptorInfo, Effect, InvalidOperation, Machine, Position, Revalidation};
 use crate::PublicKey;
 
 /// The members of a council, and the acceptors that decide its slots.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Members {
     members: BTreeMap<PublicKey, Member>,
-    acceptors: BTreeMap<NodeId, Acceptor>,
+    acceptors: BTreeMap<NodeId, AcceptorInfo>,
 }
 
 /// A member, as the other members see it.
@@ -28,7 +28,7 @@ pub struct Member {
 /// A change of the members or acceptors.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
-pub enum Change {
+pub enum CouncilChange {
     /// Adds a member. The mail message for the new member stays on the device that adds it until the operation is
     /// committed.
     Add {
@@ -48,7 +48,7 @@ pub enum Change {
         to: PublicKey,
     },
     /// Adds an acceptor, which takes part in decisions from the next slot on.
-    AddAcceptor(Acceptor),
+    AddAcceptor(AcceptorInfo),
     /// Removes an acceptor, which takes no part in decisions from the next slot on.
     RemoveAcceptor(NodeId),
     /// Replaces all slots so far by a snapshot.
@@ -58,7 +58,7 @@ pub enum Change {
     },
 }
 
-impl Change {
+impl CouncilChange {
     /// Decodes the change in the body of an operation.
     pub fn read(body: &[u8]) -> Option<Self> {
         postcard::from_bytes(body).ok()
@@ -72,18 +72,18 @@ const MAX_TEXT: usize = 200;
 
 impl Members {
     /// Creates a council with one member and its first acceptors.
-    pub fn found(
+    pub fn create(
         founder: PublicKey,
         name: impl Into<String>,
-        acceptors: impl IntoIterator<Item = Acceptor>,
-    ) -> Result<Self, Invalid> {
+        acceptors: impl IntoIterator<Item = AcceptorInfo>,
+    ) -> Result<Self, InvalidOperation> {
         let mut members = Self { members: BTreeMap::new(), acceptors: BTreeMap::new() };
         members.add(founder, name.into(), Slot(0))?;
         for acceptor in acceptors {
             members.add_acceptor(acceptor)?;
         }
         if members.acceptors.is_empty() {
-            return Err(Invalid::because("a council needs at least one acceptor"));
+            return Err(InvalidOperation::because("a council needs at least one acceptor"));
         }
         Ok(members)
     }
@@ -99,144 +99,168 @@ impl Members {
         self.add(key, name.to_owned(), Slot(0)).unwrap();
     }
 
-    fn change(&mut self, author: &PublicKey, change: Change, around: &Around) -> Result<Effect, Invalid> {
+    fn change(
+        &mut self,
+        author: &PublicKey,
+        change: CouncilChange,
+        position: &Position,
+    ) -> Result<Effect, InvalidOperation> {
         match change {
-            Change::Add { key, name } => self.add(key, name, around.slot)?,
-            Change::Remove { key } => self.remove(&key)?,
-            Change::Rotate { to } => self.rotate(author, to)?,
-            Change::AddAcceptor(acceptor) => self.add_acceptor(acceptor)?,
-            Change::RemoveAcceptor(id) => self.remove_acceptor(id)?,
-            Change::Compact { since } if around.compacted > since => {}
-            Change::Compact { .. } => return Ok(Effect::Compact),
+            CouncilChange::Add { key, name } => self.add(key, name, position.slot)?,
+            CouncilChange::Remove { key } => self.remove(&key)?,
+            CouncilChange::Rotate { to } => self.rotate(author, to)?,
+            CouncilChange::AddAcceptor(acceptor) => self.add_acceptor(acceptor)?,
+            CouncilChange::RemoveAcceptor(id) => self.remove_acceptor(id)?,
+            CouncilChange::Compact { since } if position.compacted > since => {}
+            CouncilChange::Compact { .. } => return Ok(Effect::Compact),
         }
         Ok(Effect::Nothing)
     }
 
-    fn add(&mut self, key: PublicKey, name: String, since: Slot) -> Result<(), Invalid> {
+    fn add(&mut self, key: PublicKey, name: String, since: Slot) -> Result<(), InvalidOperation> {
         if self.members.contains_key(&key) {
-            return Err(Invalid::because("this key is a member already"));
+            return Err(InvalidOperation::because("the key is already a member"));
         }
         if self.members.len() >= MAX_MEMBERS {
-            return Err(Invalid(format!("a council has at most {MAX_MEMBERS} members")));
+            return Err(InvalidOperation(format!("a council has at most {MAX_MEMBERS} members")));
         }
         check_text(&name, "name")?;
         self.members.insert(key, Member { name, since });
         Ok(())
     }
 
-    fn remove(&mut self, key: &PublicKey) -> Result<(), Invalid> {
+    fn remove(&mut self, key: &PublicKey) -> Result<(), InvalidOperation> {
         if !self.members.contains_key(key) {
-            return Err(Invalid::because("this key is not a member"));
+            return Err(InvalidOperation::because("the key is not a member"));
         }
         if self.members.len() == 1 {
-            return Err(Invalid::because("the last member cannot be removed: nobody could add another"));
+            return Err(InvalidOperation::because(
+                "the last member cannot be removed: add another member first",
+            ));
         }
         self.members.remove(key);
         Ok(())
     }
 
-    fn rotate(&mut self, from: &PublicKey, to: PublicKey) -> Result<(), Invalid> {
+    fn rotate(&mut self, from: &PublicKey, to: PublicKey) -> Result<(), InvalidOperation> {
         if self.members.contains_key(&to) {
-            return Err(Invalid::because("the new key is a member's already"));
+            return Err(InvalidOperation::because("the new key is already a member"));
         }
-        let member =
-            self.members.remove(from).ok_or_else(|| Invalid::because("the old key is not a member"))?;
+        let member = self
+            .members
+            .remove(from)
+            .ok_or_else(|| InvalidOperation::because("the old key is not a member"))?;
         self.members.insert(to, member);
         Ok(())
     }
 
-    fn add_acceptor(&mut self, acceptor: Acceptor) -> Result<(), Invalid> {
+    fn add_acceptor(&mut self, acceptor: AcceptorInfo) -> Result<(), InvalidOperation> {
         if self.acceptors.contains_key(&acceptor.id()) {
-            return Err(Invalid::because("this acceptor decides already"));
+            return Err(InvalidOperation::because("the acceptor already belongs to the council"));
         }
         if let Some(other) = self.acceptors.values().find(|other| other.key == acceptor.key) {
-            let reason = format!("this acceptor was there with other storage: remove {} first", other.id());
-            return Err(Invalid(reason));
+            let reason = format!(
+                "the acceptor belongs to the council with another incarnation: remove {} first",
+                other.id()
+            );
+            return Err(InvalidOperation(reason));
         }
         if self.acceptors.len() >= MAX_ACCEPTORS {
-            return Err(Invalid(format!("a council has at most {MAX_ACCEPTORS} acceptors")));
+            return Err(InvalidOperation(format!("a council has at most {MAX_ACCEPTORS} acceptors")));
         }
         check_text(&acceptor.address, "address")?;
         self.acceptors.insert(acceptor.id(), acceptor);
         Ok(())
     }
 
-    fn remove_acceptor(&mut self, id: NodeId) -> Result<(), Invalid> {
+    fn remove_acceptor(&mut self, id: NodeId) -> Result<(), InvalidOperation> {
         if !self.acceptors.contains_key(&id) {
-            return Err(Invalid::because("this acceptor does not decide here"));
+            return Err(InvalidOperation::because("the acceptor does not belong to the council"));
         }
         if self.acceptors.len() == 1 {
-            return Err(Invalid::because("the last acceptor cannot be removed: nobody could decide"));
+            return Err(InvalidOperation::because(
+                "the last acceptor cannot be removed: add another acceptor first",
+            ));
         }
         self.acceptors.remove(&id);
         Ok(())
     }
 
     /// Returns whether the requested state already holds.
-    fn is_satisfied(&self, change: &Change, around: &Around) -> bool {
+    fn is_satisfied(&self, change: &CouncilChange, position: &Position) -> bool {
         match change {
-            Change::Add { key, .. } | Change::Rotate { to: key } => self.members.contains_key(key),
-            Change::Remove { key } => !self.members.contains_key(key),
-            Change::AddAcceptor(acceptor) => self.acceptors.contains_key(&acceptor.id()),
-            Change::RemoveAcceptor(id) => !self.acceptors.contains_key(id),
-            Change::Compact { since } => around.compacted > *since,
+            CouncilChange::Add { key, .. } | CouncilChange::Rotate { to: key } => {
+                self.members.contains_key(key)
+            }
+            CouncilChange::Remove { key } => !self.members.contains_key(key),
+            CouncilChange::AddAcceptor(acceptor) => self.acceptors.contains_key(&acceptor.id()),
+            CouncilChange::RemoveAcceptor(id) => !self.acceptors.contains_key(id),
+            CouncilChange::Compact { since } => position.compacted > *since,
         }
     }
 }
 
 impl Machine for Members {
-    type Wish = Change;
+    type Change = CouncilChange;
 
-    fn build(&self, wish: &Change, _: &Around) -> Result<Bytes, Invalid> {
-        let body = postcard::to_allocvec(wish).map_err(|error| Invalid(error.to_string()))?;
+    fn build(&self, change: &CouncilChange, _: &Position) -> Result<Bytes, InvalidOperation> {
+        let body = postcard::to_allocvec(change).map_err(|error| InvalidOperation(error.to_string()))?;
         Ok(body.into())
     }
 
-    fn revalidate(&self, wish: &Change, around: &Around) -> Standing {
-        if self.is_satisfied(wish, around) {
-            return Standing::Satisfied;
+    fn revalidate(&self, change: &CouncilChange, position: &Position) -> Revalidation {
+        if self.is_satisfied(change, position) {
+            return Revalidation::Satisfied;
         }
         // The author of a rotation is unknown here. `apply` checks whether the author may rotate its key.
-        if matches!(wish, Change::Rotate { .. }) {
-            return Standing::Wanted;
+        if matches!(change, CouncilChange::Rotate { .. }) {
+            return Revalidation::Valid;
         }
-        let nobody = PublicKey::from_bytes([0; 32]);
-        match self.clone().change(&nobody, wish.clone(), around) {
-            Ok(_) => Standing::Wanted,
-            Err(invalid) => Standing::Invalid(invalid),
+        let no_author = PublicKey::from_bytes([0; 32]);
+        match self.clone().change(&no_author, change.clone(), position) {
+            Ok(_) => Revalidation::Valid,
+            Err(invalid) => Revalidation::Invalid(invalid),
         }
     }
 
-    fn is_shareable(&self, _: &Change) -> bool {
+    fn is_shareable(&self, _: &CouncilChange) -> bool {
         true
     }
 
-    fn successor(&self, wish: &Change) -> Option<PublicKey> {
-        match wish {
-            Change::Rotate { to } => Some(*to),
+    fn successor(&self, change: &CouncilChange) -> Option<PublicKey> {
+        match change {
+            CouncilChange::Rotate { to } => Some(*to),
             _ => None,
         }
     }
 
-    fn apply(&mut self, author: &PublicKey, body: &[u8], around: &Around) -> Result<Effect, Invalid> {
+    fn apply(
+        &mut self,
+        author: &PublicKey,
+        body: &[u8],
+        position: &Position,
+    ) -> Result<Effect, InvalidOperation> {
         // A member that was removed and added again is another member: its earlier operations are never applied.
-        if self.members.get(author).is_none_or(|member| member.since > around.born) {
-            return Err(Invalid::because("its author is not a member, or was none when it was wanted"));
+        if self.members.get(author).is_none_or(|member| member.since > position.birth_slot) {
+            return Err(InvalidOperation::because(
+                "its author is not a member, or was not a member when it submitted the operation",
+            ));
         }
-        let change = postcard::from_bytes(body).map_err(|_| Invalid::because("it cannot be read"))?;
-        self.change(author, change, around)
+        let change =
+            postcard::from_bytes(body).map_err(|_| InvalidOperation::because("it cannot be decoded"))?;
+        self.change(author, change, position)
     }
 
     fn may_propose(&self, key: &PublicKey) -> bool {
         self.members.contains_key(key)
     }
 
-    fn acceptors(&self) -> &BTreeMap<NodeId, Acceptor> {
+    fn acceptors(&self) -> &BTreeMap<NodeId, AcceptorInfo> {
         &self.acceptors
     }
 
-    fn compaction(&self, since: Slot) -> Option<Change> {
-        Some(Change::Compact { since })
+    fn compaction(&self, since: Slot) -> Option<CouncilChange> {
+        Some(CouncilChange::Compact { since })
     }
 
     fn snapshot(&self) -> Vec<u8> {
@@ -248,11 +272,11 @@ impl Machine for Members {
     }
 }
 
-fn check_text(text: &str, what: &str) -> Result<(), Invalid> {
+fn check_text(text: &str, what: &str) -> Result<(), InvalidOperation> {
     match text.len() {
-        0 => Err(Invalid(format!("the {what} is empty"))),
+        0 => Err(InvalidOperation(format!("the {what} is empty"))),
         1..=MAX_TEXT if !text.chars().any(char::is_control) => Ok(()),
-        1..=MAX_TEXT => Err(Invalid(format!("the {what} has control characters in it"))),
-        _ => Err(Invalid(format!("the {what} is longer than {MAX_TEXT} bytes"))),
+        1..=MAX_TEXT => Err(InvalidOperation(format!("the {what} has control characters in it"))),
+        _ => Err(InvalidOperation(format!("the {what} is longer than {MAX_TEXT} bytes"))),
     }
 }

@@ -1,78 +1,78 @@
-//! What can go wrong around a device.
+//! The errors of a device.
 
 use std::path::PathBuf;
 
-use crate::machine::Invalid;
+use crate::machine::InvalidOperation;
 use crate::{CouncilId, PublicKey};
 
-/// What went wrong with a device, what is true then, and what to do about it.
+/// The error of a device. Each variant says whether anything has changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Somebody else has the device open. Nothing has changed.
+    /// Another process has the device open. Nothing has changed.
     #[error(
-        "another process has the device in {} open: wait until it has ended, or end it (`watch` runs until then)",
+        "the device in {} is open in another process: stop that process (`watch` runs until it is stopped) or wait",
         .0.display()
     )]
     InUse(PathBuf),
-    /// There is no device. Nothing has changed.
-    #[error("there is no device of a council in {}: found a council there, or join one", .0.display())]
+    /// The directory contains no device. Nothing has changed.
+    #[error("{} contains no device: create a council in it, or join one", .0.display())]
     NotADevice(PathBuf),
-    /// There is a device already. Nothing has changed.
-    #[error("{} is a device of council {council} already: use another directory", .path.display())]
+    /// The directory already contains a device. Nothing has changed.
+    #[error("{} already contains a device of council {council}: use another directory", .path.display())]
     IsADevice {
-        /// Where.
+        /// The directory.
         path: PathBuf,
-        /// Of which council.
+        /// The council of the device.
         council: CouncilId,
     },
-    /// A later release wrote the store. Nothing has changed.
+    /// A newer release wrote the store. Nothing has changed.
     #[error(
-        "the device's store has format {found}, and this release reads up to {known}: use a later release"
+        "the device's store has format {found}, and this release reads formats up to {known}: use a newer release"
     )]
-    Later {
-        /// The format it has.
+    NewerFormat {
+        /// The format of the store.
         found: u64,
-        /// The latest that is known here.
+        /// The latest format that this release reads.
         known: u64,
     },
-    /// The disk has failed. The device has stopped, and has told nobody what it could not store.
+    /// The disk has failed. The device has stopped, and has sent no message that depends on unstored records.
     #[error(
-        "the device's disk has failed: {0}. What was under way is taken up when it is started again; if the disk is \
-         lost, let a member remove this device, and join again from an empty directory"
+        "the device's disk has failed: {0}. The device continues its pending operations when it is opened again; if \
+         the disk is lost, let a member remove this device, and join again from an empty directory"
     )]
     Disk(String),
-    /// A key could not be read or written.
+    /// A key file cannot be read or written.
     #[error(transparent)]
     Key(#[from] holdoff_net::KeyFileError),
-    /// No random numbers.
+    /// The system provides no random numbers.
     #[error(transparent)]
     NoRandomness(#[from] holdoff_net::NoRandomness),
-    /// The device has none of its keys any more.
+    /// The secret key of the device is missing.
     #[error(
-        "the secret of {0} is not among the device's keys: put its file back, or let a member remove this device \
-         and join again from an empty directory"
+        "the secret key of {0} is missing in the device's directory: restore its file, or let a member remove this \
+         device and join again from an empty directory"
     )]
-    KeyIsGone(PublicKey),
-    /// An acceptor cannot be reached, or is another one.
+    KeyMissing(PublicKey),
+    /// An acceptor cannot be reached, or has another key.
     #[error(transparent)]
     Net(#[from] holdoff_net::Error),
-    /// It cannot be.
+    /// The operation is impossible.
     #[error(transparent)]
-    Invalid(#[from] Invalid),
-    /// The device goes over to another key. Nothing was submitted.
-    #[error("the device is going over to another key: wait until that has ended")]
+    Invalid(#[from] InvalidOperation),
+    /// A key rotation is in progress. Nothing was submitted.
+    #[error("a key rotation is in progress: submit again when it has ended")]
     Rotating,
-    /// Operations are under way, which a new key would end. Nothing was submitted.
-    #[error("{0} operations are under way, which the old key has signed: wait until they have ended")]
-    UnderWay(usize),
-    /// The device has stopped, and does not know what became of what was under way: it is taken up at the next start.
+    /// Operations are pending, which a rotation would end. Nothing was submitted.
+    #[error("{0} operations signed by the old key are pending: rotate when they have ended")]
+    OperationsPending(usize),
+    /// The device has stopped. The outcome of its pending operations is unknown; it continues them at the next start.
     #[error("the device has stopped: {0}")]
     Stopped(String),
-    /// Nobody has sent an invitation yet.
-    #[error("no invitation has come within {0:?}")]
+    /// No invitation has arrived.
+    #[error("no invitation has arrived within {0:?}: let a member add the key, and join again")]
     NotInvited(std::time::Duration),
-    /// As many things are asked of the device as it takes.
-    #[error("the device is busy with as much as it takes: try again in a moment")]
+    /// The device has reached its limit of concurrent requests. Nothing has changed.
+    #[error("the device has reached its limit of concurrent requests: retry later")]
     Busy,
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use holdoff_net::Key;
+use holdoff_net::SecretKey;
 
 use super::Error;
 use crate::PublicKey;
@@ -16,15 +16,15 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// The device's directory, made if it is not there.
+    /// Opens the device's directory, and creates it if it does not exist.
     pub(super) fn make(path: &Path) -> Result<Self, Error> {
         let failed = |error: io::Error| Error::Disk(format!("{}: {error}", path.display()));
         let folder = Self { path: path.to_owned() };
-        holdoff_disk::folder::make(&folder.keys_path()).map_err(failed)?;
+        holdoff_disk::directory::create(&folder.keys_path()).map_err(failed)?;
         Ok(folder)
     }
 
-    /// The device's directory, if there is one.
+    /// Opens the device's directory, if it contains a device.
     pub(super) fn find(path: &Path) -> Result<Self, Error> {
         let folder = Self { path: path.to_owned() };
         if folder.store_path().is_file() { Ok(folder) } else { Err(Error::NotADevice(path.to_owned())) }
@@ -46,24 +46,24 @@ impl Folder {
         self.keys_path().join(format!("{key}.key"))
     }
 
-    /// A new key, which is on disk when this returns.
-    pub(super) fn new_key(&self) -> Result<Key, Error> {
-        let key = Key::generate()?;
+    /// Creates a new key. It is on disk when this function returns.
+    pub(super) fn new_key(&self) -> Result<SecretKey, Error> {
+        let key = SecretKey::generate()?;
         key.save(self.key_path(&key.public()))?;
         Ok(key)
     }
 
-    /// One of the device's keys.
-    pub(super) fn key(&self, public: &PublicKey) -> Result<Key, Error> {
+    /// Loads a key of the device.
+    pub(super) fn key(&self, public: &PublicKey) -> Result<SecretKey, Error> {
         let path = self.key_path(public);
         if !path.is_file() {
-            return Err(Error::KeyIsGone(*public));
+            return Err(Error::KeyMissing(*public));
         }
-        let key = Key::load(path)?;
-        if key.public() == *public { Ok(key) } else { Err(Error::KeyIsGone(*public)) }
+        let key = SecretKey::load(path)?;
+        if key.public() == *public { Ok(key) } else { Err(Error::KeyMissing(*public)) }
     }
 
-    /// Which keys the device has.
+    /// Lists the keys of the device.
     pub(super) fn keys(&self) -> Result<Vec<PublicKey>, Error> {
         let failed = |error: io::Error| Error::Disk(format!("{}: {error}", self.keys_path().display()));
         let mut keys = Vec::new();
@@ -77,10 +77,10 @@ impl Folder {
         Ok(keys)
     }
 
-    /// Forgets a key that nothing is signed with any more.
+    /// Deletes a key that is no longer used.
     pub(super) fn forget_key(&self, public: &PublicKey) {
         if let Err(error) = fs::remove_file(self.key_path(public)) {
-            tracing::warn!(%error, "a key that is not used any more could not be removed");
+            tracing::warn!(%error, key = %public.short(), "failed to delete an unused key");
         }
     }
 }

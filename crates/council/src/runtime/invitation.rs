@@ -1,13 +1,13 @@
-//! What somebody needs to become a member: which council, and where it stands.
+//! Invitations: the data that a new member needs to start.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::key::CONTEXT;
-use crate::machine::{Acceptor, Machine};
-use crate::{CouncilId, Decided, Letter, PublicKey, Signature, Signer, Slot, Snapshot, Verifier};
+use crate::machine::{AcceptorInfo, Machine};
+use crate::value::CONTEXT;
+use crate::{CouncilId, CouncilSnapshot, CouncilState, Mail, PublicKey, Signature, Signer, Slot, Verifier};
 
-/// A letter from a member to whoever it adds.
+/// A mail message from a member to the member that it adds.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Invitation {
     pub(super) by: PublicKey,
@@ -15,44 +15,44 @@ pub(super) struct Invitation {
     signature: Signature,
 }
 
-/// Where to begin.
+/// The state from which the new member starts.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum Start {
-    /// With this state.
-    Here(Snapshot),
-    /// With the snapshot that a majority of these keeps, for the state is larger than a letter.
-    There(Vec<Acceptor>),
+    /// This snapshot.
+    Snapshot(CouncilSnapshot),
+    /// The snapshot that a majority of these acceptors has, because the state is too large for a mail message.
+    Acceptors(Vec<AcceptorInfo>),
 }
 
-/// The largest state that is sent in a letter.
-const LETTER_BYTES: usize = 48 * 1024;
+/// The maximum size of a state in a mail message.
+const MAIL_MESSAGE_BYTES: usize = 48 * 1024;
 
 impl Invitation {
-    /// Whether whoever is invited must take the state from the acceptors, and these have no snapshot of it yet.
-    pub(super) fn needs_snapshot<M: Machine>(state: &Decided<M>) -> bool {
-        state.compacted() == Slot(0) && state.snapshot().bytes.len() > LETTER_BYTES
+    /// Returns whether the new member must fetch the state from the acceptors and they have no snapshot of it yet.
+    pub(super) fn needs_snapshot<M: Machine>(state: &CouncilState<M>) -> bool {
+        state.compacted() == Slot(0) && state.snapshot().bytes.len() > MAIL_MESSAGE_BYTES
     }
 
-    /// An invitation to this council as it stands now.
-    pub(super) fn letter<M: Machine>(
-        state: &Decided<M>,
+    /// Creates an invitation to this council in its current state.
+    pub(super) fn mail<M: Machine>(
+        state: &CouncilState<M>,
         to: PublicKey,
         signer: &dyn Signer,
-    ) -> Result<Letter, postcard::Error> {
+    ) -> Result<Mail, postcard::Error> {
         let snapshot = state.snapshot();
-        let start = if snapshot.bytes.len() <= LETTER_BYTES {
-            Start::Here(snapshot)
+        let start = if snapshot.bytes.len() <= MAIL_MESSAGE_BYTES {
+            Start::Snapshot(snapshot)
         } else {
-            Start::There(state.machine().acceptors().values().cloned().collect())
+            Start::Acceptors(state.machine().acceptors().values().cloned().collect())
         };
         let body = Bytes::from(postcard::to_allocvec(&start)?);
         let by = signer.public();
         let signature = signer.sign(CONTEXT, &signed_part(state.council(), &to, &body));
         let message = postcard::to_allocvec(&Self { by, body, signature })?;
-        Ok(Letter { to, message: message.into() })
+        Ok(Mail { to, message: message.into() })
     }
 
-    /// Reads a letter to this key, if it is an invitation that who sent it has signed.
+    /// Decodes a mail message to this key, if it is an invitation that its sender has signed.
     pub(super) fn read(
         message: &[u8],
         council: CouncilId,

@@ -1,77 +1,79 @@
-//! Becoming a member, by invitation.
+//! Joins a council by invitation.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use holdoff_net::{Key, Link, LinkOptions};
+use holdoff_net::{Link, LinkOptions, PeerAddress, SecretKey};
 use holdoff_paxos::{Configuration, Tally};
 
+use super::acceptor_link::link;
 use super::folder::Folder;
-use super::founding::{AcceptorAddress, own_key};
+use super::founding::own_key;
 use super::invitation::{Invitation, Start};
-use super::line::link;
-use super::store::{About, Store};
+use super::store::{DeviceIdentity, Store};
 use super::{Error, clock};
-use crate::acceptor::{Reply, Request};
-use crate::machine::{Acceptor, Machine};
+use crate::acceptor::{LinkReply, LinkRequest};
+use crate::machine::{AcceptorInfo, Machine};
 use crate::{
-    Ask, CouncilId, Decided, Device, Digest, Ed25519, Input, Options, PublicKey, Snapshot, Tell, node_id,
+    AcceptorReply, AcceptorRequest, CouncilId, CouncilSnapshot, CouncilState, Device, Digest, Ed25519, Input,
+    NodeId, Options, PublicKey,
 };
 
-/// It is looked this often whether an invitation has come.
-const LOOK: Duration = Duration::from_millis(500);
-/// An acceptor that has not answered by then is asked again with the next look.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// The interval at which the device looks for an invitation.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// The timeout of a request to an acceptor.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A device that is in no council yet.
+/// A device without a council.
 #[derive(Debug)]
 pub struct Joining {
     folder: Folder,
     store: Store,
-    key: Key,
+    key: SecretKey,
     public: PublicKey,
 }
 
-/// What a device has become a member of.
+/// The council that a device has joined.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Joined {
-    /// Which council.
+    /// The council.
     pub council: CouncilId,
-    /// Who has sent the invitation.
+    /// The sender of the invitation.
     pub by: PublicKey,
 }
 
 impl Joining {
-    /// Begins in this directory, or goes on: the key is the same.
+    /// Opens this directory. Repeated calls use the same key.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let folder = Folder::make(path.as_ref())?;
         let store = Store::open(&folder.store_path())?;
-        if let Some(About { council, .. }) = store.about()? {
+        if let Some(DeviceIdentity { council, .. }) = store.identity()? {
             return Err(Error::IsADevice { path: folder.path().to_owned(), council });
         }
         let (key, public) = own_key(&folder)?;
         Ok(Self { folder, store, key, public })
     }
 
-    /// The key that a member must add.
+    /// Returns the key that a member must add.
     pub fn key(&self) -> PublicKey {
         self.public
     }
 
-    /// Where this is.
+    /// Returns the device's directory.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Waits for an invitation at these acceptors, and takes the state of the council over.
+    /// Waits for an invitation at these acceptors, and installs the state of the council.
     ///
-    /// Whoever knows a council's id can post a letter. Only what `by` has signed is taken, if that is given; else
-    /// whatever a member of the council that it describes has signed, or anybody if that council has added this device.
+    /// Any client that knows a council's id can post mail. With `by`, the device accepts only an invitation that this key
+    /// has signed. Without `by`, it accepts an invitation if its sender is a member of the described council, or if that
+    /// council has added this device. Cancel-safe: the mail stays at the acceptors.
     pub async fn wait<M: Machine>(
         &self,
         council: CouncilId,
-        at: &[AcceptorAddress],
+        at: &[PeerAddress],
         by: Option<PublicKey>,
         within: Duration,
         options: &LinkOptions,
@@ -88,11 +90,11 @@ impl Joining {
                         return (by, snapshot);
                     }
                 }
-                clock::sleep(LOOK).await;
+                clock::sleep(POLL_INTERVAL).await;
             }
         };
         let (by, snapshot) = clock::within(within, looking).await.map_err(|_| Error::NotInvited(within))?;
-        self.store.enter(&About { council, key: self.public }, &snapshot)?;
+        self.store.initialize(&DeviceIdentity { council, key: self.public }, &snapshot)?;
         Ok(Joined { council, by })
     }
 
@@ -102,13 +104,13 @@ impl Joining {
         council: CouncilId,
         by: Option<PublicKey>,
         options: &LinkOptions,
-    ) -> Option<(PublicKey, Snapshot)> {
-        let tells = self.asked(link, council, Ask::Collect).await?.tells;
-        let letters = tells.into_iter().filter_map(|tell| match tell {
-            Tell::Mail(letters) => Some(letters),
+    ) -> Option<(PublicKey, CouncilSnapshot)> {
+        let replies = self.asked(link, council, AcceptorRequest::Collect).await?.replies;
+        let mail = replies.into_iter().filter_map(|reply| match reply {
+            AcceptorReply::Mail(mail) => Some(mail),
             _ => None,
         });
-        for (_, message) in letters.flatten() {
+        for (_, message) in mail.flatten() {
             let Some((sender, start)) = Invitation::read(&message, council, &self.public, &Ed25519) else {
                 continue;
             };
@@ -116,29 +118,29 @@ impl Joining {
                 continue;
             }
             let snapshot = match start {
-                Start::Here(snapshot) => Some(snapshot),
-                Start::There(acceptors) => self.agreed(&acceptors, council, options).await,
+                Start::Snapshot(snapshot) => Some(snapshot),
+                Start::Acceptors(acceptors) => self.agreed(&acceptors, council, options).await,
             };
-            let state = snapshot.and_then(|snapshot| Decided::<M>::restore(council, &snapshot));
+            let state = snapshot.and_then(|snapshot| CouncilState::<M>::restore(council, &snapshot));
             let Some(state) = state else { continue };
-            if let Some(snapshot) = self.vouched(state, sender, options).await {
+            if let Some(snapshot) = self.caught_up(state, sender, options).await {
                 return Some((sender, snapshot));
             }
         }
         None
     }
 
-    /// The state as soon as it knows whoever sent the invitation, or whoever is invited.
+    /// Applies decided slots until the state contains the sender of the invitation or this device.
     ///
-    /// The acceptors' snapshot is of another moment than the letter: the sender may have come after it, or go by
-    /// another key since. So what was decided after it is carried out, as far as need be.
-    async fn vouched<M: Machine>(
+    /// The acceptors' snapshot may be older or newer than the invitation: the sender may have been added after it, or have
+    /// rotated its key since.
+    async fn caught_up<M: Machine>(
         &self,
-        state: Decided<M>,
+        state: CouncilState<M>,
         sender: PublicKey,
         options: &LinkOptions,
-    ) -> Option<Snapshot> {
-        let me = node_id(&self.public, self.store.life());
+    ) -> Option<CouncilSnapshot> {
+        let me = NodeId::derive(self.public.as_bytes(), self.store.incarnation());
         let signer = Box::new(self.key.clone());
         let mut device = Device::new(me, signer, Box::new(Ed25519), state, Options::default());
         loop {
@@ -151,11 +153,11 @@ impl Joining {
                 let Ok((link, _)) = link(&self.key, acceptor.key, &acceptor.address, options) else {
                     continue;
                 };
-                let reply = self.asked(&link, council, Ask::Fetch { after }).await;
-                let reply = reply.filter(|reply| reply.life == acceptor.life);
-                for tell in reply.into_iter().flat_map(|reply| reply.tells) {
-                    // It listens only: nothing of what it would do is done.
-                    drop(device.step(0, &mut || 0, Input::Told { from: id, tell }));
+                let reply = self.asked(&link, council, AcceptorRequest::Fetch { after }).await;
+                let reply = reply.filter(|reply| reply.incarnation == acceptor.incarnation);
+                for reply in reply.into_iter().flat_map(|reply| reply.replies) {
+                    // The device only learns here: its outputs are discarded.
+                    drop(device.step(0, &mut || 0, Input::Reply { from: id, reply }));
                 }
             }
             if device.state().applied() == after {
@@ -164,26 +166,31 @@ impl Joining {
         }
     }
 
-    async fn asked(&self, link: &Link, council: CouncilId, ask: Ask) -> Option<Reply> {
-        let life = self.store.life();
-        link.ask_within(PATIENCE, &Request::Ask { life, council, ask }).await.ok()
+    async fn asked(&self, link: &Link, council: CouncilId, request: AcceptorRequest) -> Option<LinkReply> {
+        let incarnation = self.store.incarnation();
+        link.call_value_within(REQUEST_TIMEOUT, &LinkRequest::Council { incarnation, council, request })
+            .await
+            .ok()
     }
 
-    /// The snapshot that a majority of these keeps.
+    /// Returns the snapshot that a majority of these acceptors has.
     async fn agreed(
         &self,
-        acceptors: &[Acceptor],
+        acceptors: &[AcceptorInfo],
         council: CouncilId,
         options: &LinkOptions,
-    ) -> Option<Snapshot> {
-        let configuration = Configuration::new(acceptors.iter().map(Acceptor::id)).ok()?;
-        let mut kept: BTreeMap<Digest, (Tally, Snapshot)> = BTreeMap::new();
+    ) -> Option<CouncilSnapshot> {
+        let configuration = Configuration::new(acceptors.iter().map(AcceptorInfo::id)).ok()?;
+        let mut kept: BTreeMap<Digest, (Tally, CouncilSnapshot)> = BTreeMap::new();
         for acceptor in acceptors {
             let Ok((link, _)) = link(&self.key, acceptor.key, &acceptor.address, options) else { continue };
-            let reply = self.asked(&link, council, Ask::Snapshot).await;
-            for tell in reply.filter(|reply| reply.life == acceptor.life).into_iter().flat_map(|it| it.tells)
+            let reply = self.asked(&link, council, AcceptorRequest::Snapshot).await;
+            for reply in reply
+                .filter(|reply| reply.incarnation == acceptor.incarnation)
+                .into_iter()
+                .flat_map(|it| it.replies)
             {
-                let Tell::Snapshot(snapshot) = tell else { continue };
+                let AcceptorReply::Snapshot(snapshot) = reply else { continue };
                 let (tally, _) = kept.entry(snapshot.digest()).or_insert((Tally::default(), snapshot));
                 tally.count(acceptor.id(), &configuration);
             }

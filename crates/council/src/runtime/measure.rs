@@ -1,28 +1,28 @@
-//! What a device does, as metrics.
+//! Records the metrics of a device.
 
 use std::collections::{BTreeMap, HashMap};
 
 use holdoff_paxos::Slot;
 
 use super::clock::{self, Instant};
-use crate::{Applied, Ask, Counts, OperationId, Outcome, metrics};
+use crate::{AcceptorRequest, Applied, DeviceCounters, OperationId, Outcome, metrics};
 
-/// What is under way, for how long.
+/// The start times of pending slots and operations, and the last recorded counters.
 #[derive(Default)]
-pub(super) struct Measure {
-    counts: Counts,
-    /// When this device began to propose something for a slot.
+pub(super) struct MetricsRecorder {
+    counts: DeviceCounters,
+    /// The time at which this device sent its first request for each slot.
     began: BTreeMap<Slot, Instant>,
     submitted: HashMap<OperationId, Instant>,
 }
 
-impl Measure {
+impl MetricsRecorder {
     pub(super) fn submitted(&mut self, id: OperationId) {
         self.submitted.entry(id).or_insert_with(clock::now);
     }
 
-    pub(super) fn asked(&mut self, ask: &Ask) {
-        if let Ask::Prepare { slot, .. } | Ask::Accept { slot, .. } = ask {
+    pub(super) fn asked(&mut self, request: &AcceptorRequest) {
+        if let AcceptorRequest::Prepare { slot, .. } | AcceptorRequest::Accept { slot, .. } = request {
             self.began.entry(*slot).or_insert_with(clock::now);
         }
     }
@@ -41,8 +41,8 @@ impl Measure {
         metrics::ended(outcome, took);
     }
 
-    /// What has happened since the last time.
-    pub(super) fn counted(&mut self, counts: &Counts) {
+    /// Records the increase of the counters since the last call.
+    pub(super) fn counted(&mut self, counts: &DeviceCounters) {
         metrics::counted(&self.counts, counts);
         self.counts = *counts;
     }

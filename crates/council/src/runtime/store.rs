@@ -1,102 +1,103 @@
-//! What a device has on disk.
+//! The store of a device.
 //!
-//! One file, and one transaction for all that a step stores: it is there as a whole after a crash, or not at all.
+//! It is one file. All records of a step are one transaction: after a crash either all of them are there or none.
 //!
 //! | table | key | value |
 //! |---|---|---|
-//! | `numbers` | `format`, `life`; `reserved slot`, `reserved attempt` | a number; attempts that may be used |
-//! | `about` | `council`, `key` | which council, and by which of its keys the device goes |
-//! | `pending` | operation | a wish, its letter, the slot it was born after |
+//! | `numbers` | `format`, `incarnation`; `reserved slot`, `reserved attempt` | a number; attempts that may be used |
+//! | `identity` | `council`, `key` | the council, and the current key of the device |
+//! | `pending` | operation | a change, its mail, the birth slot |
 //! | `attempts` | slot | the highest attempt |
 //! | `applied` | slot | a value, since the snapshot |
 //! | `snapshot` | nothing | a slot and the state after it |
-//! | `letters` | operation | a letter that is to be posted |
+//! | `mail` | operation | a mail message to post |
 
 use std::path::Path;
 
-use holdoff_disk::store::{Form, Numbers, OpenError, Opened};
+use holdoff_disk::store::{MetadataTable, OpenError, OpenStore, StoreSchema};
 use holdoff_paxos::Slot;
-use holdoff_paxos::slot::Attempt;
+use holdoff_paxos::slot::BallotRecord;
 use redb::{ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Error;
-use crate::{CouncilId, Letter, OperationId, PublicKey, Record, Reserve, Snapshot, Value};
+use crate::{AttemptReserve, CouncilId, CouncilSnapshot, Mail, OperationId, PublicKey, Record, SlotValue};
 
 type Rows = TableDefinition<'static, &'static [u8], &'static [u8]>;
 type Slots = TableDefinition<'static, u64, &'static [u8]>;
 
-const NUMBERS: Numbers = TableDefinition::new("numbers");
+const NUMBERS: MetadataTable = TableDefinition::new("numbers");
 const ABOUT: TableDefinition<'static, &'static str, &'static [u8]> = TableDefinition::new("about");
 const PENDING: Rows = TableDefinition::new("pending");
 const ATTEMPTS: TableDefinition<'static, u64, u64> = TableDefinition::new("attempts");
 const APPLIED: Slots = TableDefinition::new("applied");
 const SNAPSHOT: Rows = TableDefinition::new("snapshot");
-const LETTERS: Rows = TableDefinition::new("letters");
+const MAIL: Rows = TableDefinition::new("letters");
 
 const RESERVED: [&str; 2] = ["reserved slot", "reserved attempt"];
 
-/// The form of the tables. A release reads its own and earlier ones.
+/// The format of the tables. A release reads its own format and earlier ones.
 const FORMAT: u64 = 1;
-const FORM: Form = Form { numbers: NUMBERS, formats: 1..=FORMAT, cache_bytes: 4 * 1024 * 1024, make_tables };
+const SCHEMA: StoreSchema =
+    StoreSchema { metadata: NUMBERS, formats: 1..=FORMAT, cache_bytes: 4 * 1024 * 1024, create_tables };
 
-/// The disk of one device. Who has it open keeps everybody else out.
+/// The store of one device. Only one process can have it open.
 #[derive(Debug)]
-pub(super) struct Store(Opened);
+pub(super) struct Store(OpenStore);
 
-/// What a device's disk says about it.
+/// The identity of a device.
 #[derive(Clone, Debug)]
-pub(super) struct About {
+pub(super) struct DeviceIdentity {
     pub(super) council: CouncilId,
-    /// By which of its keys it went last.
+    /// The current key of the device.
     pub(super) key: PublicKey,
 }
 
 impl Store {
-    /// Opens the store in this file, or makes an empty one.
+    /// Opens the store in this file, and creates an empty one if it does not exist.
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
-        FORM.open(path).map(Self).map_err(|error| match error {
+        SCHEMA.open(path).map(Self).map_err(|error| match error {
             OpenError::InUse => Error::InUse(path.to_owned()),
-            OpenError::Format(found) => Error::Later { found, known: FORMAT },
+            OpenError::Format(found) => Error::NewerFormat { found, known: FORMAT },
             OpenError::Disk(why) => Error::Disk(why),
         })
     }
 
-    /// Opens the store on something like a file. If it is empty, this is the life it begins.
+    /// Opens the store on a storage backend. An empty store gets this incarnation.
     #[cfg(test)]
     fn open_with(backend: impl redb::StorageBackend, fresh: u64) -> Result<Self, Error> {
-        FORM.open_on(backend, fresh).map(Self).map_err(|error| Error::Disk(error.to_string()))
+        SCHEMA.open_on(backend, fresh).map(Self).map_err(|error| Error::Disk(error.to_string()))
     }
 
-    /// Which life of the storage this is, drawn when it was made.
-    pub(super) fn life(&self) -> u64 {
-        self.0.life
+    /// Returns the incarnation of the store, drawn when it was created.
+    pub(super) fn incarnation(&self) -> u64 {
+        self.0.incarnation
     }
 
-    /// Which council this is a device of; `None` if of none yet.
-    pub(super) fn about(&self) -> Result<Option<About>, Error> {
+    /// Returns the identity of the device; `None` if it has no council yet.
+    pub(super) fn identity(&self) -> Result<Option<DeviceIdentity>, Error> {
         let transaction = self.0.database.begin_read().map_err(disk)?;
         let table = transaction.open_table(ABOUT).map_err(disk)?;
         let (council, key) = (table.get("council").map_err(disk)?, table.get("key").map_err(disk)?);
         let (Some(council), Some(key)) = (council, key) else { return Ok(None) };
-        Ok(Some(About { council: decode(council.value())?, key: decode(key.value())? }))
+        Ok(Some(DeviceIdentity { council: decode(council.value())?, key: decode(key.value())? }))
     }
 
-    /// Begins as a device of a council, in this state.
-    pub(super) fn enter(&self, about: &About, state: &Snapshot) -> Result<(), Error> {
+    /// Stores the identity and the first state of a new device.
+    pub(super) fn initialize(&self, identity: &DeviceIdentity, state: &CouncilSnapshot) -> Result<(), Error> {
         let transaction = self.0.database.begin_write().map_err(disk)?;
         {
             let mut table = transaction.open_table(ABOUT).map_err(disk)?;
-            table.insert("council", encode(&about.council)?.as_slice()).map_err(disk)?;
-            table.insert("key", encode(&about.key)?.as_slice()).map_err(disk)?;
+            table.insert("council", encode(&identity.council)?.as_slice()).map_err(disk)?;
+            table.insert("key", encode(&identity.key)?.as_slice()).map_err(disk)?;
         }
         keep_snapshot(&transaction, state)?;
         transaction.commit().map_err(disk)
     }
 
-    /// From now on the device goes by this key.
-    pub(super) fn go_by(&self, key: &PublicKey) -> Result<(), Error> {
+    /// Stores the new key of the device.
+    pub(super) fn set_key(&self, key: &PublicKey) -> Result<(), Error> {
         let transaction = self.0.database.begin_write().map_err(disk)?;
         {
             let mut table = transaction.open_table(ABOUT).map_err(disk)?;
@@ -105,7 +106,7 @@ impl Store {
         transaction.commit().map_err(disk)
     }
 
-    /// Stores all of it at once. When this returns it is on disk.
+    /// Stores the records in one transaction. They are on disk when this function returns.
     pub(super) fn write<W: Serialize>(
         &self,
         records: impl IntoIterator<Item = Record<W>>,
@@ -117,8 +118,8 @@ impl Store {
         transaction.commit().map_err(disk)
     }
 
-    /// The state that is stored as a whole.
-    pub(super) fn snapshot(&self) -> Result<Option<Snapshot>, Error> {
+    /// Returns the stored snapshot.
+    pub(super) fn snapshot(&self) -> Result<Option<CouncilSnapshot>, Error> {
         let mut found = None;
         self.each(SNAPSHOT, |_, value| {
             found = Some(decode(value)?);
@@ -127,35 +128,38 @@ impl Store {
         Ok(found)
     }
 
-    /// Everything else that is stored, in an order in which a device can take it up.
+    /// Returns all other records, in the order in which a device restores them.
     pub(super) fn load<W: DeserializeOwned>(&self) -> Result<Vec<Record<W>>, Error> {
         let mut found = Vec::new();
         let transaction = self.0.database.begin_read().map_err(disk)?;
         let applied = transaction.open_table(APPLIED).map_err(disk)?;
         for row in applied.iter().map_err(disk)? {
             let (slot, value) = row.map_err(disk)?;
-            let value: Value = decode(value.value())?;
+            let value: SlotValue = decode(value.value())?;
             found.push(Record::Applied { slot: Slot(slot.value()), value });
         }
         let numbers = transaction.open_table(NUMBERS).map_err(disk)?;
         let [slot, attempt] = RESERVED;
         let reserved = (numbers.get(slot).map_err(disk)?, numbers.get(attempt).map_err(disk)?);
         if let (Some(slot), Some(attempt)) = reserved {
-            found.push(Record::Reserved(Reserve { through: Slot(slot.value()), attempt: attempt.value() }));
+            found.push(Record::Reserved(AttemptReserve {
+                through: Slot(slot.value()),
+                attempt: attempt.value(),
+            }));
         }
         let attempts = transaction.open_table(ATTEMPTS).map_err(disk)?;
         for row in attempts.iter().map_err(disk)? {
             let (slot, attempt) = row.map_err(disk)?;
             let (slot, attempt) = (Slot(slot.value()), attempt.value());
-            found.push(Record::Attempt(Attempt { slot, attempt }));
+            found.push(Record::Attempt(BallotRecord { slot, attempt }));
         }
         self.each(PENDING, |id, value| {
-            let (wish, letter, born): (W, Option<Letter>, Slot) = decode(value)?;
-            found.push(Record::Submitted { id: decode(id)?, wish, letter, born });
+            let (change, mail, birth_slot): (W, Option<Mail>, Slot) = decode(value)?;
+            found.push(Record::Submitted { id: decode(id)?, change, mail, birth_slot });
             Ok(())
         })?;
-        self.each(LETTERS, |id, value| {
-            found.push(Record::Letter { id: decode(id)?, letter: decode(value)? });
+        self.each(MAIL, |id, value| {
+            found.push(Record::Mail { id: decode(id)?, mail: decode(value)? });
             Ok(())
         })?;
         Ok(found)
@@ -172,20 +176,20 @@ impl Store {
     }
 }
 
-fn make_tables(writing: &WriteTransaction) -> Result<(), redb::TableError> {
+fn create_tables(writing: &WriteTransaction) -> Result<(), redb::TableError> {
     writing.open_table(ABOUT)?;
     writing.open_table(APPLIED)?;
     writing.open_table(ATTEMPTS)?;
-    [PENDING, SNAPSHOT, LETTERS].into_iter().try_for_each(|rows| writing.open_table(rows).map(drop))
+    [PENDING, SNAPSHOT, MAIL].into_iter().try_for_each(|rows| writing.open_table(rows).map(drop))
 }
 
 fn put<W: Serialize>(transaction: &WriteTransaction, record: Record<W>) -> Result<(), Error> {
     match record {
-        Record::Submitted { id, wish, letter, born } => {
-            insert(transaction, PENDING, &id, &encode(&(wish, letter, born))?)
+        Record::Submitted { id, change, mail, birth_slot } => {
+            insert(transaction, PENDING, &id, &encode(&(change, mail, birth_slot))?)
         }
         Record::Ended { id } => remove(transaction, PENDING, &id),
-        Record::Attempt(Attempt { slot, attempt }) => {
+        Record::Attempt(BallotRecord { slot, attempt }) => {
             let mut table = transaction.open_table(ATTEMPTS).map_err(disk)?;
             let before = table.get(slot.0).map_err(disk)?.map_or(0, |row| row.value());
             table.insert(slot.0, attempt.max(before)).map(drop).map_err(disk)
@@ -203,13 +207,13 @@ fn put<W: Serialize>(transaction: &WriteTransaction, record: Record<W>) -> Resul
             table.insert(slot.0, encode(&value)?.as_slice()).map(drop).map_err(disk)
         }
         Record::Snapshot(snapshot) => keep_snapshot(transaction, &snapshot),
-        Record::Letter { id, letter } => insert(transaction, LETTERS, &id, &encode(&letter)?),
-        Record::Posted { id } => remove(transaction, LETTERS, &id),
+        Record::Mail { id, mail } => insert(transaction, MAIL, &id, &encode(&mail)?),
+        Record::Posted { id } => remove(transaction, MAIL, &id),
     }
 }
 
-/// Keeps a snapshot, and forgets what it stands for.
-fn keep_snapshot(transaction: &WriteTransaction, snapshot: &Snapshot) -> Result<(), Error> {
+/// Stores a snapshot and deletes the slots that it covers.
+fn keep_snapshot(transaction: &WriteTransaction, snapshot: &CouncilSnapshot) -> Result<(), Error> {
     let last = snapshot.slot.0;
     let mut applied = transaction.open_table(APPLIED).map_err(disk)?;
     applied.retain_in(..=last, |_, _| false).map_err(disk)?;
@@ -234,7 +238,7 @@ fn encode(what: &impl Serialize) -> Result<Vec<u8>, Error> {
 }
 
 fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
-    postcard::from_bytes(bytes).map_err(|error| Error::Disk(format!("a row cannot be read: {error}")))
+    postcard::from_bytes(bytes).map_err(|error| Error::Disk(format!("a row cannot be decoded: {error}")))
 }
 
 fn disk(error: impl Into<redb::Error>) -> Error {

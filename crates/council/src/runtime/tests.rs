@@ -1,16 +1,13 @@
 //! Devices as they run, against acceptors that stop, come back and lose their disks.
 
 mod acceptor;
-mod crowd;
-mod inviting;
-mod moving;
-mod rotating;
-mod upkeep;
+mod limits;
+mod membership;
 
 use std::path::Path;
 use std::time::Duration;
 
-use holdoff_net::Key;
+use holdoff_net::SecretKey;
 
 use super::*;
 use crate::{NotCommitted, Outcome};
@@ -21,7 +18,7 @@ const SOON: Duration = Duration::from_secs(20);
 /// A council of one, with a device that runs.
 async fn council(folder: &Path, acceptors: &[acceptor::Acceptor]) -> Council<Members> {
     let addresses: Vec<_> = acceptors.iter().map(acceptor::Acceptor::address).collect();
-    Council::found(folder, "founder", &addresses, &LinkOptions::default()).await.unwrap();
+    Council::create(folder, "founder", &addresses, &LinkOptions::default()).await.unwrap();
     open(folder)
 }
 
@@ -50,11 +47,11 @@ async fn join(
     device
 }
 
-/// Adds so many that the state is too large for a letter.
+/// Adds so many members that the state is too large for a mail message.
 async fn fill(one: &Council<Members>) {
     let add = |_| {
         let (one, name) = (one.clone(), "n".repeat(200));
-        tokio::spawn(async move { one.submit(Change::Add { key: a_key(), name }, None, SOON).await })
+        tokio::spawn(async move { one.submit(CouncilChange::Add { key: a_key(), name }, None, SOON).await })
     };
     let adding: Vec<_> = (0..240).map(add).collect();
     for added in adding {
@@ -62,8 +59,8 @@ async fn fill(one: &Council<Members>) {
     }
 }
 
-fn a_guest() -> Change {
-    Change::Add { key: a_key(), name: "guest".into() }
+fn a_guest() -> CouncilChange {
+    CouncilChange::Add { key: a_key(), name: "guest".into() }
 }
 
 #[track_caller]
@@ -72,32 +69,34 @@ fn assert_committed(outcome: &Outcome) {
 }
 
 fn a_key() -> PublicKey {
-    Key::generate().unwrap().public()
+    SecretKey::generate().unwrap().public()
 }
 
-fn names(state: &Decided<Members>) -> Vec<String> {
+fn names(state: &CouncilState<Members>) -> Vec<String> {
     state.machine().members().values().map(|member| member.name.clone()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_council_is_founded_joined_and_changed_by_either() {
+async fn two_devices_create_join_and_change_a_council() {
     let (folders, acceptors) = (tempfile::tempdir().unwrap(), three().await);
     let one = council(&folders.path().join("one"), &acceptors).await;
     let two = join(&folders.path().join("two"), &one, "second", &acceptors).await;
     let third = a_key();
-    let outcome = two.submit(Change::Add { key: third, name: "third".into() }, None, SOON).await.unwrap();
+    let outcome =
+        two.submit(CouncilChange::Add { key: third, name: "third".into() }, None, SOON).await.unwrap();
     assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
     assert!(one.catch_up(SOON).await.unwrap());
     let (mine, theirs) = (one.state().await.unwrap(), two.state().await.unwrap());
     assert_eq!(mine.machine().members().len(), 3);
     assert_eq!((mine.applied(), mine.chain()), (theirs.applied(), theirs.chain()));
 
-    let again = one.submit(Change::Add { key: third, name: "third".into() }, None, SOON).await.unwrap();
-    assert_eq!(again, Outcome::NotCommitted(NotCommitted::AlreadySo));
+    let again =
+        one.submit(CouncilChange::Add { key: third, name: "third".into() }, None, SOON).await.unwrap();
+    assert_eq!(again, Outcome::NotCommitted(NotCommitted::AlreadySatisfied));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_at_once_all_get_through_and_see_the_same() {
+async fn concurrent_operations_all_commit_and_devices_agree() {
     let (folders, acceptors) = (tempfile::tempdir().unwrap(), three().await);
     let one = council(&folders.path().join("0"), &acceptors).await;
     let mut devices = vec![one.clone()];
@@ -108,8 +107,8 @@ async fn many_at_once_all_get_through_and_see_the_same() {
         let device = device.clone();
         tokio::spawn(async move {
             for _ in 0..4 {
-                let wish = Change::Add { key: a_key(), name: "somebody".into() };
-                let outcome = device.submit(wish, None, SOON).await.unwrap();
+                let change = CouncilChange::Add { key: a_key(), name: "guest".into() };
+                let outcome = device.submit(change, None, SOON).await.unwrap();
                 assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
             }
         })
@@ -128,13 +127,13 @@ async fn many_at_once_all_get_through_and_see_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_device_that_stops_goes_on_where_it_was() {
+async fn a_restarted_device_continues_where_it_stopped() {
     let (folders, acceptors) = (tempfile::tempdir().unwrap(), three().await);
     let path = folders.path().join("one");
     let one = council(&path, &acceptors).await;
     let key = a_key();
     let id = new_id().unwrap();
-    let add = || Change::Add { key, name: "kept".into() };
+    let add = || CouncilChange::Add { key, name: "kept".into() };
     let first = one.submit_with_id(id, add(), None, SOON).await.unwrap();
     let busy = Council::<Members>::open(&path, Settings::default()).unwrap_err();
     assert!(matches!(busy, Error::InUse(_)), "{busy}");
@@ -144,25 +143,29 @@ async fn a_device_that_stops_goes_on_where_it_was() {
     let one = open(&path);
     let after = one.status().await.unwrap();
     assert_eq!((after.key, after.applied, after.chain), (before.key, before.applied, before.chain));
-    assert_eq!(one.submit_with_id(id, add(), None, SOON).await.unwrap(), first, "the same id happens once");
+    assert_eq!(
+        one.submit_with_id(id, add(), None, SOON).await.unwrap(),
+        first,
+        "an operation with a known id is applied once"
+    );
     assert_eq!(names(&one.state().await.unwrap()).len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_under_way_when_it_stopped_is_decided_later() {
+async fn pending_operations_are_decided_after_a_restart() {
     let (folders, mut acceptors) = (tempfile::tempdir().unwrap(), three().await);
     let path = folders.path().join("one");
     let one = council(&path, &acceptors).await;
     for acceptor in &mut acceptors[..2] {
         acceptor.stop().await;
     }
-    let add = Change::Add { key: a_key(), name: "late".into() };
+    let add = CouncilChange::Add { key: a_key(), name: "late".into() };
     let outcome = one.submit(add, None, Duration::from_millis(400)).await.unwrap();
     assert_eq!(outcome, Outcome::Unknown);
-    let (letter, key) = (one.invitation(a_key()).await.unwrap(), a_key());
+    let (mail, key) = (one.invitation(a_key()).await.unwrap(), a_key());
     let waiting = one.clone();
-    let add = Change::Add { key, name: "later".into() };
-    let submitted = tokio::spawn(async move { waiting.submit(add, Some(letter), SOON).await });
+    let add = CouncilChange::Add { key, name: "later".into() };
+    let submitted = tokio::spawn(async move { waiting.submit(add, Some(mail), SOON).await });
     while one.status().await.unwrap().pending.len() < 2 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -175,36 +178,39 @@ async fn what_was_under_way_when_it_stopped_is_decided_later() {
     let one = open(&path);
     assert!(one.settle(SOON).await.unwrap(), "{:?}", one.status().await);
     assert!(names(&one.state().await.unwrap()).contains(&"later".to_owned()));
-    assert_eq!(one.status().await.unwrap().letters, 0, "the letter was posted");
+    assert_eq!(one.status().await.unwrap().unposted_mail, 0, "the mail was posted");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_acceptor_that_was_wiped_is_reported_and_never_counted() {
+async fn a_wiped_acceptor_is_reported_and_not_counted() {
     let (folders, mut acceptors) = (tempfile::tempdir().unwrap(), three().await);
     let one = council(&folders.path().join("one"), &acceptors).await;
     acceptors[0].wipe().await;
     acceptors[1].stop().await;
-    let add = || Change::Add { key: a_key(), name: "nobody".into() };
+    let add = || CouncilChange::Add { key: a_key(), name: "guest".into() };
     assert_eq!(one.submit(add(), None, Duration::from_secs(1)).await.unwrap(), Outcome::Unknown);
     let status = one.status().await.unwrap();
     let health =
         |id| status.acceptors.iter().find(|watched| watched.acceptor.key == id).unwrap().health.clone();
-    assert!(matches!(health(acceptors[0].key()), Health::Wiped { .. }), "{status:?}");
-    assert!(matches!(health(acceptors[1].key()), Health::Unreachable(_)), "{status:?}");
+    assert!(matches!(health(acceptors[0].key()), AcceptorHealth::Wiped { .. }), "{status:?}");
+    assert!(matches!(health(acceptors[1].key()), AcceptorHealth::Unreachable(_)), "{status:?}");
 
     acceptors[1].start().await;
     let wiped = status.acceptors.iter().find(|watched| watched.acceptor.key == acceptors[0].key()).unwrap();
-    let outcome = one.submit(Change::RemoveAcceptor(wiped.id), None, SOON).await.unwrap();
+    let outcome = one.submit(CouncilChange::RemoveAcceptor(wiped.id), None, SOON).await.unwrap();
     assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
     let (anew, outcome) = one.add_acceptor(&acceptors[0].address(), SOON).await.unwrap();
     assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
     assert_ne!(anew.id(), wiped.id);
     acceptors[1].stop().await;
-    assert!(matches!(one.submit(add(), None, SOON).await.unwrap(), Outcome::Committed(_)), "it counts again");
+    assert!(
+        matches!(one.submit(add(), None, SOON).await.unwrap(), Outcome::Committed(_)),
+        "the replaced acceptor counts"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_key_is_gone_over_to_and_the_old_one_forgotten() {
+async fn a_rotation_replaces_and_deletes_the_old_key() {
     let (folders, acceptors) = (tempfile::tempdir().unwrap(), three().await);
     let path = folders.path().join("one");
     let one = council(&path, &acceptors).await;
@@ -212,7 +218,7 @@ async fn a_new_key_is_gone_over_to_and_the_old_one_forgotten() {
     let (new, outcome) = one.rotate(SOON).await.unwrap();
     assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
     assert_eq!(one.status().await.unwrap().key, new);
-    let add = Change::Add { key: a_key(), name: "after".into() };
+    let add = CouncilChange::Add { key: a_key(), name: "after".into() };
     let outcome = one.submit(add, None, SOON).await.unwrap();
     assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
     one.close().await;
@@ -225,7 +231,7 @@ async fn a_new_key_is_gone_over_to_and_the_old_one_forgotten() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_before_going_over_to_a_new_key_it_does_so_at_the_next_start() {
+async fn an_interrupted_rotation_is_finished_at_the_next_start() {
     let (folders, acceptors) = (tempfile::tempdir().unwrap(), three().await);
     let path = folders.path().join("one");
     let one = council(&path, &acceptors).await;
@@ -235,18 +241,19 @@ async fn killed_before_going_over_to_a_new_key_it_does_so_at_the_next_start() {
     std::fs::copy(&file, &aside).unwrap();
     let (new, _) = one.rotate(SOON).await.unwrap();
     one.close().await;
-    // As it is between the slot being stored and the device going over: the old key is there and named.
+    // The state between the decision of the rotation and the switch: the old key is present and active.
     std::fs::copy(&aside, &file).unwrap();
-    store::Store::open(&path.join("device.redb")).unwrap().go_by(&old).unwrap();
+    store::Store::open(&path.join("device.redb")).unwrap().set_key(&old).unwrap();
 
     let one = open(&path);
     assert_eq!(one.key(), new);
-    let outcome = one.submit(Change::Add { key: a_key(), name: "on".into() }, None, SOON).await.unwrap();
+    let outcome =
+        one.submit(CouncilChange::Add { key: a_key(), name: "on".into() }, None, SOON).await.unwrap();
     assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_comes_after_a_compaction_begins_with_its_snapshot() {
+async fn a_device_that_joins_after_a_compaction_starts_from_the_snapshot() {
     let (folders, acceptors) = (tempfile::tempdir().unwrap(), three().await);
     let one = council(&folders.path().join("one"), &acceptors).await;
     let outcome = one.compact(SOON).await.unwrap();
@@ -261,7 +268,7 @@ async fn whoever_comes_after_a_compaction_begins_with_its_snapshot() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_council_too_large_for_a_letter_is_joined_by_its_snapshot() {
+async fn a_council_too_large_for_a_mail_message_is_joined_by_its_snapshot() {
     let (folders, acceptors) = (tempfile::tempdir().unwrap(), three().await);
     let one = council(&folders.path().join("one"), &acceptors).await;
     fill(&one).await;
@@ -273,36 +280,36 @@ async fn a_council_too_large_for_a_letter_is_joined_by_its_snapshot() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_speaks_against_an_operation_must_still_be_so() {
+async fn a_rejection_is_confirmed_against_the_latest_state() {
     let (folders, mut acceptors) = (tempfile::tempdir().unwrap(), three().await);
     let path = folders.path().join("two");
     let one = council(&folders.path().join("one"), &acceptors).await;
     let two = join(&path, &one, "second", &acceptors).await;
     let (key, name) = (a_key(), "guest".to_owned());
-    two.submit(Change::Add { key, name: name.clone() }, None, SOON).await.unwrap();
+    two.submit(CouncilChange::Add { key, name: name.clone() }, None, SOON).await.unwrap();
     two.close().await;
-    one.submit(Change::Remove { key }, None, SOON).await.unwrap();
-    // It knows of the guest, and not yet that it has left.
+    one.submit(CouncilChange::Remove { key }, None, SOON).await.unwrap();
+    // The device knows the guest, and does not know yet that it was removed.
     let two = open(&path);
-    let outcome = two.submit(Change::Add { key, name }, None, SOON).await.unwrap();
+    let outcome = two.submit(CouncilChange::Add { key, name }, None, SOON).await.unwrap();
     assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
     for acceptor in &mut acceptors {
         acceptor.stop().await;
     }
     let brief = Duration::from_millis(300);
-    let outcome = two.submit(Change::Add { key, name: "guest".into() }, None, brief).await.unwrap();
-    assert_eq!(outcome, Outcome::NotCommitted(NotCommitted::Deadline), "nobody says that it is still so");
+    let outcome = two.submit(CouncilChange::Add { key, name: "guest".into() }, None, brief).await.unwrap();
+    assert_eq!(outcome, Outcome::NotCommitted(NotCommitted::Deadline), "no acceptor confirms the rejection");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_only_one_acceptor_still_knows_is_decided_again_without_delay() {
+async fn slots_without_a_majority_are_decided_again_without_delay() {
     let (folders, mut acceptors) = (tempfile::tempdir().unwrap(), three().await);
     let path = folders.path().join("two");
     let one = council(&folders.path().join("one"), &acceptors).await;
     join(&path, &one, "second", &acceptors).await.close().await;
     acceptors[2].stop().await;
     for _ in 0..30 {
-        let add = Change::Add { key: a_key(), name: "guest".into() };
+        let add = CouncilChange::Add { key: a_key(), name: "guest".into() };
         let outcome = one.submit(add, None, SOON).await.unwrap();
         assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
     }
@@ -310,7 +317,7 @@ async fn what_only_one_acceptor_still_knows_is_decided_again_without_delay() {
     one.close().await;
     acceptors[0].wipe().await;
     acceptors[2].start().await;
-    // Thirty slots that no majority can show any more. Each takes a round; waiting before each would take a minute.
+    // Thirty slots that no majority can report any more. Each takes a round; a wait before each would take a minute.
     let two = open(&path);
     assert!(two.catch_up(SOON).await.unwrap(), "{:?}", two.status().await);
     let state = two.state().await.unwrap();
@@ -318,20 +325,20 @@ async fn what_only_one_acceptor_still_knows_is_decided_again_without_delay() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_subscribes_hears_of_every_slot_or_how_many_it_missed() {
+async fn a_subscriber_receives_every_applied_slot() {
     let (folders, acceptors) = (tempfile::tempdir().unwrap(), three().await);
     let one = council(&folders.path().join("one"), &acceptors).await;
-    let mut news = one.subscribe().unwrap();
+    let mut events = one.subscribe().unwrap();
     let key = a_key();
-    one.submit(Change::Add { key, name: "heard".into() }, None, SOON).await.unwrap();
-    let Some(News::Applied(applied)) = news.next().await else { panic!("nothing was heard") };
+    one.submit(CouncilChange::Add { key, name: "heard".into() }, None, SOON).await.unwrap();
+    let Some(CouncilEvent::Applied(applied)) = events.next().await else { panic!("no event arrived") };
     let (operation, result) = &applied.operations[0];
     assert_eq!((applied.slot, result), (Slot(1), &Ok(())));
-    assert_eq!(Change::read(&operation.body), Some(Change::Add { key, name: "heard".into() }));
+    assert_eq!(CouncilChange::read(&operation.body), Some(CouncilChange::Add { key, name: "heard".into() }));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_letter_from_somebody_else_is_no_invitation() {
+async fn an_invitation_from_another_key_is_ignored() {
     let (folders, acceptors) = (tempfile::tempdir().unwrap(), three().await);
     let one = council(&folders.path().join("one"), &acceptors).await;
     let joining = Joining::open(folders.path().join("two")).unwrap();

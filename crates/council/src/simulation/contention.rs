@@ -1,12 +1,11 @@
 //! Contention: all devices submit at once. The tests check when each device finishes, and after how many ballots.
 
 use holdoff_paxos::Ballot;
-use holdoff_sim::kernel::{Chance, Incident, Link, NodeId, World, mix};
+use holdoff_sim::kernel::{Incident, LinkModel, NodeId, SimRng, World, mix};
 
-use super::city::between_ms;
-use super::keys::key;
-use super::node::{Common, FIRST_DEVICE, Machine, device_id};
-use crate::machine::Change;
+use super::cluster::between_ms;
+use super::node::{Common, FIRST_DEVICE, Machine, device_id, key};
+use crate::machine::CouncilChange;
 use crate::{Input, OperationId, Options, Outcome, Output, Slot};
 
 const SEEDS: u64 = 200;
@@ -33,30 +32,30 @@ struct Start {
 fn race(start: &Start) -> Race {
     let options = Options { shares: start.shares, ..Options::default() };
     Common { seed: start.seed, devices: start.devices, options, ..Common::default() }.begin();
-    let link = Link { latency: between_ms(10, 40), loss: start.loss, ..Link::default() };
+    let link = LinkModel { latency: between_ms(10, 40), loss: start.loss, ..LinkModel::default() };
     let mut world: World<Machine> = World::new(start.seed, FIRST_DEVICE + start.devices, link);
-    let mut chance = Chance::of(mix(start.seed, 5), 0);
+    let mut rng = SimRng::of(mix(start.seed, 5), 0);
     // By now all devices have connected.
     world.run_until(1_000_000);
     let begun_us = world.now_us();
     let mut begins: Vec<_> =
-        (0..start.devices).map(|device| (begun_us + chance.between(0, 1_000), device)).collect();
+        (0..start.devices).map(|device| (begun_us + rng.between(0, 1_000), device)).collect();
     begins.sort_unstable();
     for (at_us, device) in begins {
         world.run_until(at_us);
-        let wish = Change::Add { key: key(1_000 + u64::from(device)), name: device.to_string() };
+        let change = CouncilChange::Add { key: key(1_000 + u64::from(device)), name: device.to_string() };
         let id = OperationId(u128::from(device).to_be_bytes());
-        world.act(FIRST_DEVICE + device, |machine, disk, around| {
-            let deadline_us = around.now_us() + DEADLINE_US;
-            machine.step(disk, Input::Submit { id, wish, letter: None, deadline_us }, around);
+        world.act(FIRST_DEVICE + device, |machine, disk, context| {
+            let deadline_us = context.now_us() + DEADLINE_US;
+            machine.step(disk, Input::Submit { id, change, mail: None, deadline_us }, context);
         });
     }
     if start.kills {
         let slot = Slot(1);
         let luck = |device: &u32| Ballot::new(slot, 1, device_id(FIRST_DEVICE + device));
         let front_runner = FIRST_DEVICE + (0..start.devices).max_by_key(luck).unwrap();
-        world.befall(Incident::Crash(front_runner));
-        world.plan(world.now_us() + 2_000_000, Incident::Restart(front_runner));
+        world.inject(Incident::Crash(front_runner));
+        world.schedule(world.now_us() + 2_000_000, Incident::Restart(front_runner));
     }
     let mut through_us = vec![None; start.devices as usize];
     while world.now_us() < begun_us + DEADLINE_US && through_us.iter().any(Option::is_none) {
@@ -84,7 +83,10 @@ fn is_through(world: &World<Machine>, node: NodeId) -> bool {
     let device = world.node(node).and_then(Machine::device);
     said || device.is_some_and(|device| {
         device.pending().count() == 0
-            && device.state().fate(&OperationId(u128::from(node - FIRST_DEVICE).to_be_bytes())).is_some()
+            && device
+                .state()
+                .operation_end(&OperationId(u128::from(node - FIRST_DEVICE).to_be_bytes()))
+                .is_some()
     })
 }
 
@@ -105,11 +107,11 @@ fn median(mut numbers: Vec<u64>) -> u64 {
 }
 
 fn last_us(race: &Race) -> u64 {
-    race.through_us.iter().map(|at_us| at_us.expect("everybody is through")).max().unwrap()
+    race.through_us.iter().map(|at_us| at_us.expect("every device has committed")).max().unwrap()
 }
 
 #[test]
-fn everybody_gets_through_with_loss_and_a_dead_front_runner() {
+fn all_devices_commit_despite_loss_and_a_dead_front_runner() {
     for shares in [false, true] {
         for devices in [5, 10, 20] {
             let races = races(devices, 0.05, true, shares);
@@ -133,7 +135,7 @@ fn everybody_gets_through_with_loss_and_a_dead_front_runner() {
 }
 
 #[test]
-fn twenty_at_once_need_few_ballots_and_hardly_more_time_than_one_after_the_other() {
+fn twenty_concurrent_devices_need_few_ballots_and_little_extra_time() {
     let races = races(20, 0.0, false, false);
     let ballots = mean(races.iter().flat_map(|race| race.ballots.clone()));
     let last = median(races.iter().map(last_us).collect());
@@ -145,11 +147,11 @@ fn twenty_at_once_need_few_ballots_and_hardly_more_time_than_one_after_the_other
     );
     assert!(ballots <= 13.5, "{ballots}");
     assert!(last * 100 <= serial * 125, "{last} beside {serial}");
-    assert_nobody_is_favoured(&races);
+    assert_no_device_is_favoured(&races);
 }
 
 /// Asserts that the mean rank of every device is within a fifth of the middle.
-fn assert_nobody_is_favoured(races: &[Race]) {
+fn assert_no_device_is_favoured(races: &[Race]) {
     let rank = |race: &Race, device: usize| {
         let own = race.through_us[device];
         race.through_us.iter().filter(|other| **other < own).count() as u64
@@ -163,7 +165,7 @@ fn assert_nobody_is_favoured(races: &[Race]) {
 }
 
 #[test]
-fn sharing_has_twenty_done_in_a_few_slots() {
+fn sharing_commits_twenty_operations_in_a_few_slots() {
     let races = races(20, 0.0, false, true);
     let slots = races.iter().map(|race| race.slots).max().unwrap();
     let last = median(races.iter().map(last_us).collect());

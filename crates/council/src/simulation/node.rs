@@ -3,17 +3,16 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use holdoff_paxos::{Held, NodeId as Id};
-use holdoff_sim::kernel::{Around, Chance, Node, NodeId, mix};
+use holdoff_disk::faulty::FaultyDisk;
+use holdoff_paxos::{Deferred, NodeId as Id};
+use holdoff_sim::kernel::{NodeContext, NodeId, SimNode, SimRng, mix};
 
-use super::keys::{Pen, key};
 use crate::acceptor::Store;
-use crate::machine::{Acceptor, Change, Members};
+use crate::machine::{AcceptorInfo, CouncilChange, Members};
 use crate::{
-    Ask, Asker, CouncilId, Decided, Device, Input, Options, Output, PublicKey, Quota, Record, Seat, Stored,
-    Tell, To, node_id,
+    AcceptorRecord, AcceptorReply, AcceptorRequest, CouncilAcceptor, CouncilId, CouncilState, Device, Digest,
+    Input, Options, Output, PublicKey, Quota, Recipient, Record, Requester, Signature, Signer, Verifier,
 };
-use holdoff_disk::forgetful::Disk as Platter;
 
 pub(super) const COUNCIL: CouncilId = CouncilId(*b"the test council");
 /// The first nodes are acceptors: those of the first configuration, followed by spare ones.
@@ -23,7 +22,7 @@ pub(super) const FIRST_DEVICE: u32 = ACCEPTORS + SPARE;
 
 thread_local! {
     /// The shared parameters of the current run.
-    static CITY: RefCell<Common> = RefCell::new(Common::default());
+    static PARAMETERS: RefCell<Common> = RefCell::new(Common::default());
 }
 
 /// The parameters that all nodes of a run share.
@@ -41,42 +40,42 @@ pub(super) struct Common {
 
 impl Common {
     pub(super) fn begin(self) {
-        CITY.set(self);
+        PARAMETERS.set(self);
     }
 }
 
 /// Returns the key of a node.
 pub(super) fn key_of(node: NodeId) -> PublicKey {
-    key(mix(CITY.with_borrow(|city| city.seed), u64::from(node)))
+    key(mix(PARAMETERS.with_borrow(|parameters| parameters.seed), u64::from(node)))
 }
 
 /// Returns an acceptor whose disk was wiped this many times.
-pub(super) fn acceptor(node: NodeId, wiped: u64) -> Acceptor {
-    Acceptor { key: key_of(node), life: wiped, address: format!("acceptor-{node}:1") }
+pub(super) fn acceptor(node: NodeId, wiped: u64) -> AcceptorInfo {
+    AcceptorInfo { key: key_of(node), incarnation: wiped, address: format!("acceptor-{node}:1") }
 }
 
 /// Returns the id of a device in ballots.
 pub(super) fn device_id(node: NodeId) -> Id {
-    node_id(&key_of(node), 0)
+    Id::derive(key_of(node).as_bytes(), 0)
 }
 
-fn founding(devices: u32) -> Decided<Members> {
+fn founding(devices: u32) -> CouncilState<Members> {
     let founder = FIRST_DEVICE;
     let acceptors = (0..ACCEPTORS).map(|node| acceptor(node, 0));
-    let mut members = Members::found(key_of(founder), "0", acceptors).unwrap();
+    let mut members = Members::create(key_of(founder), "0", acceptors).unwrap();
     for device in 1..devices {
         members.admit(key_of(founder + device), &device.to_string());
     }
-    Decided::new(COUNCIL, members)
+    CouncilState::new(COUNCIL, members)
 }
 
 /// A message on the network.
 #[derive(Clone, Debug)]
 pub(super) enum Message {
     /// A request to the acceptor with this id. If the node has another id by now, it ignores the request.
-    Ask(Id, Ask),
+    Request(Id, AcceptorRequest),
     /// An answer of the acceptor with this id.
-    Tell(Id, Tell),
+    Reply(Id, AcceptorReply),
 }
 
 /// The data that survives a crash.
@@ -87,23 +86,33 @@ pub(super) struct Disk {
     /// Whether the next crash wipes the disk.
     pub(super) wipe: bool,
     /// The records of an acceptor in runs without torn writes.
-    pub(super) stored: Vec<Stored>,
+    pub(super) stored: Vec<AcceptorRecord>,
     /// The disk of an acceptor in runs with torn writes.
-    pub(super) platter: Platter,
-    pub(super) records: Vec<Record<Change>>,
+    pub(super) platter: FaultyDisk,
+    pub(super) records: Vec<Record<CouncilChange>>,
     /// The outputs of a device, for the checks of the simulation. No node receives them.
     pub(super) outputs: Vec<Output>,
 }
 
 pub(super) enum Machine {
-    Acceptor { id: Id, seat: Box<Seat>, watchers: BTreeSet<NodeId>, store: Option<Box<Store>>, failed: bool },
-    Device { device: Box<Device<Members>>, dying: Dying, backlog: Backlog },
+    Acceptor {
+        id: Id,
+        core: Box<CouncilAcceptor>,
+        watchers: BTreeSet<NodeId>,
+        store: Option<Box<Store>>,
+        failed: bool,
+    },
+    Device {
+        device: Box<Device<Members>>,
+        dying: Dying,
+        backlog: Backlog,
+    },
 }
 
 /// The steps whose records a device has not stored yet. A crash loses them.
 #[derive(Default)]
 pub(super) struct Backlog {
-    steps: Vec<Held<Vec<Record<Change>>, Vec<Output>>>,
+    steps: Vec<Deferred<Vec<Record<CouncilChange>>, Vec<Output>>>,
     store_at_us: Option<u64>,
 }
 
@@ -125,18 +134,18 @@ pub(super) enum Dying {
 
 impl Machine {
     fn acceptor(me: NodeId, disk: &Disk) -> Self {
-        let mut seat = Seat::new(COUNCIL, CITY.with_borrow(|city| city.quota));
-        let store = CITY.with_borrow(|city| city.tears).then(|| {
+        let mut core = CouncilAcceptor::new(COUNCIL, PARAMETERS.with_borrow(|parameters| parameters.quota));
+        let store = PARAMETERS.with_borrow(|parameters| parameters.tears).then(|| {
             let store = Store::open_with(disk.platter.handle(), disk.wiped).expect("a store after any crash");
-            assert_eq!(store.life(), disk.wiped, "what a life has begun is not forgotten");
+            assert_eq!(store.incarnation(), disk.wiped, "what a life has begun is not forgotten");
             Box::new(store)
         });
         let stored = store.as_ref().map(|store| store.load(COUNCIL).expect("what was stored"));
         for stored in stored.as_ref().unwrap_or(&disk.stored) {
-            seat.restore(stored.clone());
+            core.restore(stored.clone());
         }
         let id = acceptor(me, disk.wiped).id();
-        Self::Acceptor { id, seat: Box::new(seat), watchers: BTreeSet::new(), store, failed: false }
+        Self::Acceptor { id, core: Box::new(core), watchers: BTreeSet::new(), store, failed: false }
     }
 
     pub(super) fn device(&self) -> Option<&Device<Members>> {
@@ -146,9 +155,9 @@ impl Machine {
         }
     }
 
-    pub(super) fn seat(&self) -> Option<&Seat> {
+    pub(super) fn core(&self) -> Option<&CouncilAcceptor> {
         match self {
-            Self::Acceptor { seat, .. } => Some(seat),
+            Self::Acceptor { core, .. } => Some(core),
             Self::Device { .. } => None,
         }
     }
@@ -170,19 +179,24 @@ impl Machine {
         matches!(self, Self::Device { dying: Dying::Dead, .. } | Self::Acceptor { failed: true, .. })
     }
 
-    pub(super) fn step(&mut self, disk: &mut Disk, input: Input<Change>, around: &mut Around<'_, Self>) {
+    pub(super) fn step(
+        &mut self,
+        disk: &mut Disk,
+        input: Input<CouncilChange>,
+        context: &mut NodeContext<'_, Self>,
+    ) {
         let Self::Device { device, dying, backlog } = self else { return };
         if *dying == Dying::Dead {
             return;
         }
-        let now_us = around.now_us();
-        let step = device.step(now_us, &mut || around.chance().roll(), input);
-        carry_out(step.at_once, disk, around);
-        if step.held.record().is_some() {
+        let now_us = context.now_us();
+        let step = device.step_with_faults(now_us, &mut || context.rng().roll(), input);
+        carry_out(step.at_once, disk, context);
+        if step.deferred.record().is_some() {
             backlog.store_at_us.get_or_insert(now_us + SOON_US);
         }
         let stores = step.is_urgent || backlog.store_at_us.is_some_and(|at_us| at_us <= now_us);
-        backlog.steps.push(step.held);
+        backlog.steps.push(step.deferred);
         // Crashes between two steps can strike at any instant. Crashes within a step are simulated only where the
         // step stores a record.
         let has_record = stores && backlog.steps.iter().any(|held| held.record().is_some());
@@ -192,7 +206,7 @@ impl Machine {
         }
         if stores {
             let steps = std::mem::take(backlog).steps;
-            let released = Held::release_all(steps, |records| {
+            let released = Deferred::release_all(steps, |records| {
                 disk.records.extend(records.into_iter().flatten());
                 Ok::<_, std::convert::Infallible>(())
             });
@@ -202,20 +216,24 @@ impl Machine {
                 return;
             }
             let Ok(outputs) = released;
-            carry_out(outputs.into_iter().flatten(), disk, around);
+            carry_out(outputs.into_iter().flatten(), disk, context);
         }
         let wake_at_us = backlog.store_at_us.map_or(device.wake_at(), |at_us| at_us.min(device.wake_at()));
-        around.remind(wake_at_us.saturating_sub(now_us).max(1), ());
+        context.set_timer(wake_at_us.saturating_sub(now_us).max(1), ());
     }
 }
 
-fn carry_out(outputs: impl IntoIterator<Item = Output>, disk: &mut Disk, around: &mut Around<'_, Machine>) {
+fn carry_out(
+    outputs: impl IntoIterator<Item = Output>,
+    disk: &mut Disk,
+    context: &mut NodeContext<'_, Machine>,
+) {
     for output in outputs {
         match output {
-            Output::Ask { to, ask } => {
+            Output::Send { to, request } => {
                 let known = (0..FIRST_DEVICE).find(|node| is_acceptor(*node, to));
                 if let Some(node) = known {
-                    around.send(node, Message::Ask(to, ask));
+                    context.send(node, Message::Request(to, request));
                 }
             }
             other => disk.outputs.push(other),
@@ -227,36 +245,43 @@ fn is_acceptor(node: NodeId, id: Id) -> bool {
     (0..4).any(|wiped| acceptor(node, wiped).id() == id)
 }
 
-impl Node for Machine {
+impl SimNode for Machine {
     type Message = Message;
     type Timer = ();
     type Disk = Disk;
 
-    fn start(disk: &mut Disk, around: &mut Around<'_, Self>) -> Self {
-        let me = around.me();
+    fn start(disk: &mut Disk, context: &mut NodeContext<'_, Self>) -> Self {
+        let me = context.me();
         if me < FIRST_DEVICE {
             return Self::acceptor(me, disk);
         }
         let pen = Pen(key_of(me));
-        let Common { options, devices, .. } = CITY.with_borrow(Clone::clone);
+        let Common { options, devices, .. } = PARAMETERS.with_borrow(Clone::clone);
         let mut device = Device::new(device_id(me), Box::new(pen), Box::new(pen), founding(devices), options);
         for record in &disk.records {
-            device.restore(record.clone());
+            device.restore_with_faults(record.clone());
         }
-        around.remind(1, ());
+        context.set_timer(1, ());
         Self::Device { device: Box::new(device), dying: Dying::No, backlog: Backlog::default() }
     }
 
-    fn receive(&mut self, disk: &mut Disk, from: NodeId, message: Message, around: &mut Around<'_, Self>) {
+    fn receive(
+        &mut self,
+        disk: &mut Disk,
+        from: NodeId,
+        message: Message,
+        context: &mut NodeContext<'_, Self>,
+    ) {
         match (self, message) {
-            (Self::Acceptor { id, seat, watchers, store, failed: failed @ false }, Message::Ask(to, ask))
-                if to == *id =>
-            {
-                if matches!(ask, Ask::Fetch { .. }) {
+            (
+                Self::Acceptor { id, core, watchers, store, failed: failed @ false },
+                Message::Request(to, request),
+            ) if to == *id => {
+                if matches!(request, AcceptorRequest::Fetch { .. }) {
                     watchers.insert(from);
                 }
-                let asker = Asker { key: key_of(from), node: device_id(from) };
-                let held = seat.answer(&asker, ask, &Pen(asker.key));
+                let requester = Requester { key: key_of(from), node: device_id(from) };
+                let held = core.answer_with_faults(&requester, request, &Pen(requester.key));
                 let answers = held.release(|stored| {
                     if let Some(store) = store {
                         return store.write(stored.into_iter().map(|stored| (COUNCIL, stored)));
@@ -271,30 +296,57 @@ impl Node for Machine {
                 };
                 for answer in answers {
                     match answer.to {
-                        To::Asker => around.send(from, Message::Tell(*id, answer.tell)),
-                        To::Watchers => {
+                        Recipient::Requester => context.send(from, Message::Reply(*id, answer.reply)),
+                        Recipient::Watchers => {
                             for watcher in watchers.iter().filter(|watcher| **watcher != from) {
-                                around.send(*watcher, Message::Tell(*id, answer.tell.clone()));
+                                context.send(*watcher, Message::Reply(*id, answer.reply.clone()));
                             }
                         }
                     }
                 }
             }
-            (device @ Self::Device { .. }, Message::Tell(from, tell)) => {
-                device.step(disk, Input::Told { from, tell }, around);
+            (device @ Self::Device { .. }, Message::Reply(from, reply)) => {
+                device.step(disk, Input::Reply { from, reply }, context);
             }
             _ => {}
         }
     }
 
-    fn wake(&mut self, disk: &mut Disk, (): (), around: &mut Around<'_, Self>) {
-        self.step(disk, Input::Tick, around);
+    fn wake(&mut self, disk: &mut Disk, (): (), context: &mut NodeContext<'_, Self>) {
+        self.step(disk, Input::Tick, context);
     }
 
-    fn crash(disk: &mut Disk, chance: &mut Chance) {
-        disk.platter.crash(|| chance.roll());
+    fn crash(disk: &mut Disk, rng: &mut SimRng) {
+        disk.platter.crash(|| rng.roll());
         if disk.wipe {
             *disk = Disk { wiped: disk.wiped + 1, ..Disk::default() };
         }
+    }
+}
+
+/// Returns the key of the participant with this number.
+pub(super) fn key(number: u64) -> PublicKey {
+    PublicKey::from_bytes(Digest::of(&[b"key", &number.to_le_bytes()]).0)
+}
+
+/// A signer for any key.
+#[derive(Clone, Copy)]
+pub(crate) struct Pen(pub(crate) PublicKey);
+
+impl Signer for Pen {
+    fn public(&self) -> PublicKey {
+        self.0
+    }
+
+    fn sign(&self, context: &[u8], message: &[u8]) -> Signature {
+        let mut bytes = [0; 64];
+        bytes[..32].copy_from_slice(&Digest::of(&[self.0.as_bytes(), context, message]).0);
+        Signature::from_bytes(bytes)
+    }
+}
+
+impl Verifier for Pen {
+    fn is_signed(&self, by: &PublicKey, context: &[u8], message: &[u8], signature: &Signature) -> bool {
+        Pen(*by).sign(context, message) == *signature
     }
 }

@@ -1,28 +1,27 @@
 //! Scenarios in which the source document's algorithm is known to fail.
 
-use holdoff_sim::kernel::{Incident, Link, NodeId, World};
+use holdoff_sim::kernel::{Incident, LinkModel, NodeId, World};
 
-use super::city::between_ms;
-use super::keys::key;
-use super::node::{Common, FIRST_DEVICE, Machine};
-use crate::machine::Change;
-use crate::{Device, Ended, Input, OperationId, Slot};
+use super::cluster::between_ms;
+use super::node::{Common, FIRST_DEVICE, Machine, key};
+use crate::machine::CouncilChange;
+use crate::{Device, Input, OperationEnd, OperationId, Slot};
 
 const SECOND: u64 = 1_000_000;
 
 fn world(seed: u64, devices: u32) -> World<Machine> {
     Common { seed, devices, ..Common::default() }.begin();
-    let link = Link { latency: between_ms(10, 40), ..Link::default() };
+    let link = LinkModel { latency: between_ms(10, 40), ..LinkModel::default() };
     let mut world = World::new(seed, FIRST_DEVICE + devices, link);
     world.run_until(SECOND);
     world
 }
 
-fn submit(world: &mut World<Machine>, device: u32, number: u64, wish: Change) {
-    world.act(FIRST_DEVICE + device, |machine, disk, around| {
-        let deadline_us = around.now_us() + 30 * SECOND;
+fn submit(world: &mut World<Machine>, device: u32, number: u64, change: CouncilChange) {
+    world.act(FIRST_DEVICE + device, |machine, disk, context| {
+        let deadline_us = context.now_us() + 30 * SECOND;
         let id = OperationId(u128::from(number).to_be_bytes());
-        machine.step(disk, Input::Submit { id, wish, letter: None, deadline_us }, around);
+        machine.step(disk, Input::Submit { id, change, mail: None, deadline_us }, context);
     });
 }
 
@@ -30,8 +29,8 @@ fn device(world: &World<Machine>, number: u32) -> &Device<crate::machine::Member
     world.node(FIRST_DEVICE + number).and_then(Machine::device).unwrap()
 }
 
-fn add(number: u64) -> Change {
-    Change::Add { key: key(1_000 + number), name: number.to_string() }
+fn add(number: u64) -> CouncilChange {
+    CouncilChange::Add { key: key(1_000 + number), name: number.to_string() }
 }
 
 /// Devices on both sides of a partition have pending operations. After the partition heals, all operations are
@@ -42,9 +41,9 @@ fn a_partition_heals_with_operations_queued_on_both_sides() {
         let mut world = world(seed, 6);
         // One acceptor is on each side, and the third is unreachable, so neither side has a majority.
         let side = |nodes: &[NodeId]| nodes.to_vec();
-        let [one, other, nobody] = [side(&[0, 5, 6, 7]), side(&[1, 8, 9, 10]), side(&[2, 3, 4])];
+        let [one, other, unreachable] = [side(&[0, 5, 6, 7]), side(&[1, 8, 9, 10]), side(&[2, 3, 4])];
         world.partition(&one, &other);
-        world.partition(&nobody, &[one, other].concat());
+        world.partition(&unreachable, &[one, other].concat());
         for device in 0..6 {
             for number in 0..3 {
                 submit(
@@ -57,7 +56,7 @@ fn a_partition_heals_with_operations_queued_on_both_sides() {
         }
         world.run_until(world.now_us() + 10 * SECOND);
         assert!((0..6).all(|number| device(&world, number).state().applied() == Slot(0)), "seed {seed}");
-        world.befall(Incident::Heal);
+        world.inject(Incident::Heal);
         world.run_until(world.now_us() + 10 * SECOND);
         for number in 0..6 {
             let device = device(&world, number);
@@ -69,7 +68,7 @@ fn a_partition_heals_with_operations_queued_on_both_sides() {
 
 /// Several devices that request a compaction at the same moment get a single snapshot.
 #[test]
-fn simultaneous_compactions_are_one() {
+fn simultaneous_compactions_yield_one_snapshot() {
     for seed in 0..100 {
         let mut world = world(seed, 5);
         for number in 0..5 {
@@ -79,7 +78,7 @@ fn simultaneous_compactions_are_one() {
         let before = device(&world, 0).state().applied();
         for number in 0..5 {
             let since = device(&world, number).state().applied();
-            submit(&mut world, number, 100 + u64::from(number), Change::Compact { since });
+            submit(&mut world, number, 100 + u64::from(number), CouncilChange::Compact { since });
         }
         world.run_until(world.now_us() + 10 * SECOND);
         let compacted = device(&world, 0).state().compacted();
@@ -92,31 +91,31 @@ fn simultaneous_compactions_are_one() {
         // other.
         let state = device(&world, 0).state();
         let id = |number: u64| OperationId(u128::from(100 + number).to_be_bytes());
-        let carried_out = (0..5).filter_map(|number| match state.fate(&id(number)) {
-            Some(Ended::Applied(slot)) => Some(slot),
+        let carried_out = (0..5).filter_map(|number| match state.operation_end(&id(number)) {
+            Some(OperationEnd::Applied(slot)) => Some(slot),
             _ => None,
         });
         assert_eq!(carried_out.min(), Some(compacted), "seed {seed}");
-        let floors = (0..3).map(|node| world.node(node).and_then(Machine::seat).unwrap().floor());
+        let floors = (0..3).map(|node| world.node(node).and_then(Machine::core).unwrap().floor());
         assert!(floors.into_iter().all(|floor| floor == compacted), "seed {seed}");
     }
 }
 
 /// A device that was down while the acceptors deleted the slots installs the snapshot and continues.
 #[test]
-fn who_comes_back_after_a_compaction_takes_the_snapshot() {
+fn a_device_that_was_down_during_a_compaction_installs_the_snapshot() {
     for seed in 0..50 {
         let mut world = world(seed, 3);
         let away = FIRST_DEVICE + 2;
-        world.befall(Incident::Crash(away));
+        world.inject(Incident::Crash(away));
         for number in 0..20 {
             submit(&mut world, u32::try_from(number % 2).unwrap(), number, add(number));
             world.run_until(world.now_us() + SECOND);
         }
         let since = device(&world, 0).state().applied();
-        submit(&mut world, 0, 100, Change::Compact { since });
+        submit(&mut world, 0, 100, CouncilChange::Compact { since });
         world.run_until(world.now_us() + 3 * SECOND);
-        world.befall(Incident::Restart(away));
+        world.inject(Incident::Restart(away));
         submit(&mut world, 2, 200, add(200));
         world.run_until(world.now_us() + 10 * SECOND);
         let [one, back] = [device(&world, 0), device(&world, 2)];

@@ -9,7 +9,7 @@ use crate::{Digest, OperationId, Outcome, Output, Slot};
 
 /// The collected reports of all devices.
 #[derive(Default, Debug)]
-pub(super) struct Truth {
+pub(super) struct Oracle {
     /// The operations of each slot, as reported by the first device that applied it.
     slots: BTreeMap<Slot, Vec<(OperationId, bool)>>,
     chains: BTreeMap<Slot, Digest>,
@@ -21,24 +21,24 @@ pub(super) struct Truth {
 
 /// A violated invariant.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Broken {
+pub(super) enum Violation {
     Diverged { node: NodeId, slot: Slot },
     Twice(OperationId, Slot, Slot),
     Untrue { id: OperationId, said: Outcome, carried_out: Option<Slot> },
     NeverEnded { node: NodeId, id: OperationId },
     NotLearned { node: NodeId, applied: Slot, latest: Slot },
-    LetterLost(OperationId),
+    MailLost(OperationId),
     Late(String),
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)
     }
 }
 
-impl Truth {
-    pub(super) fn hear(&mut self, node: NodeId, output: &Output) -> Result<(), Broken> {
+impl Oracle {
+    pub(super) fn hear(&mut self, node: NodeId, output: &Output) -> Result<(), Violation> {
         match output {
             Output::Applied(applied) => {
                 let did: Vec<_> =
@@ -47,7 +47,7 @@ impl Truth {
                     self.carried_out(*id, applied.slot)?;
                 }
                 let first = self.slots.entry(applied.slot).or_insert_with(|| did.clone());
-                if *first == did { Ok(()) } else { Err(Broken::Diverged { node, slot: applied.slot }) }
+                if *first == did { Ok(()) } else { Err(Violation::Diverged { node, slot: applied.slot }) }
             }
             Output::Ended { id, outcome } => {
                 self.said.entry(*id).or_default().push(outcome.clone());
@@ -58,14 +58,14 @@ impl Truth {
     }
 
     /// Records that an operation was applied, as a device reported it or has it in its state.
-    pub(super) fn carried_out(&mut self, id: OperationId, slot: Slot) -> Result<(), Broken> {
+    pub(super) fn carried_out(&mut self, id: OperationId, slot: Slot) -> Result<(), Violation> {
         let before = *self.carried_out.entry(id).or_insert(slot);
-        if before == slot { Ok(()) } else { Err(Broken::Twice(id, before, slot)) }
+        if before == slot { Ok(()) } else { Err(Violation::Twice(id, before, slot)) }
     }
 
-    pub(super) fn chain(&mut self, node: NodeId, slot: Slot, chain: Digest) -> Result<(), Broken> {
+    pub(super) fn chain(&mut self, node: NodeId, slot: Slot, chain: Digest) -> Result<(), Violation> {
         let first = *self.chains.entry(slot).or_insert(chain);
-        if first == chain { Ok(()) } else { Err(Broken::Diverged { node, slot }) }
+        if first == chain { Ok(()) } else { Err(Violation::Diverged { node, slot }) }
     }
 
     pub(super) fn committed(&self, id: &OperationId) -> Option<Slot> {
@@ -82,7 +82,7 @@ impl Truth {
     }
 
     /// Checks that every reported outcome is true at the end.
-    pub(super) fn check_words(&self) -> Result<(), Broken> {
+    pub(super) fn check_words(&self) -> Result<(), Violation> {
         for (id, said) in &self.said {
             let carried_out = self.committed(id);
             for said in said {
@@ -92,7 +92,7 @@ impl Truth {
                     Outcome::Unknown => true,
                 };
                 if !is_true {
-                    return Err(Broken::Untrue { id: *id, said: said.clone(), carried_out });
+                    return Err(Violation::Untrue { id: *id, said: said.clone(), carried_out });
                 }
             }
         }

@@ -1,24 +1,25 @@
-//! Malformed requests for an acceptor: a million for its seat, and three hundred thousand through its writer. The
+//! Malformed requests for an acceptor: a million for the core of one council, and three hundred thousand through its writer. The
 //! acceptor must not panic, and a refused request must change nothing.
 //!
 //! Seeded; `HOLDOFF_FUZZ_SEED=… HOLDOFF_FUZZ_CASES=… cargo test -p holdoff-council --test it fuzz` replays or goes
 //! further.
 
-mod seat;
-#[cfg(feature = "flaws")]
-mod writer;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bytes::Bytes;
 use fastrand::Rng;
-use holdoff_council::acceptor::Request;
+use holdoff_council::acceptor::LinkRequest;
 use holdoff_council::{
-    Ask, Asker, Batch, CouncilId, Digest, Operation, OperationId, PublicKey, Quota, Signature, Signer, Slot,
-    Snapshot, Value, Verifier, node_id,
+    AcceptorRecord, AcceptorReply, AcceptorRequest, Batch, CouncilAcceptor, CouncilId, CouncilSnapshot,
+    Digest, NodeId, OperationId, PublicKey, Quota, Requester, Signature, SignedOperation, Signer, Slot,
+    SlotValue, Verifier,
 };
 use holdoff_paxos::Ballot;
 use holdoff_paxos::slot::Vote;
 
-const QUOTA: Quota = Quota { slots: 20, bytes: 4000, announced: 8, letters: 8 };
+mod writer;
+
+const QUOTA: Quota = Quota { slots: 20, bytes: 4000, announced: 8, mail_messages: 8 };
 
 fn number(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
@@ -46,37 +47,39 @@ impl Verifier for Cheap {
     }
 }
 
-fn asker() -> Asker {
+fn requester() -> Requester {
     let key = Cheap.public();
-    Asker { key, node: node_id(&key, 1) }
+    Requester { key, node: NodeId::derive(key.as_bytes(), 1) }
 }
 
 /// Generates a well-formed request.
-fn good(rng: &mut Rng, council: CouncilId) -> Ask {
+fn good(rng: &mut Rng, council: CouncilId) -> AcceptorRequest {
     let slot = Slot(rng.u64(1..40));
-    let ballot = |slot, rng: &mut Rng| Ballot::new(slot, rng.u64(1..20), asker().node);
+    let ballot = |slot, rng: &mut Rng| Ballot::new(slot, rng.u64(1..20), requester().node);
     let own = ballot(slot, rng);
     let operation = |rng: &mut Rng| {
         let body = Bytes::from(vec![rng.u8(..); rng.usize(0..40)]);
-        Operation::sign(council, OperationId([rng.u8(..); 16]), Slot(0), body, &Cheap)
+        SignedOperation::sign(council, OperationId([rng.u8(..); 16]), Slot(0), body, &Cheap)
     };
     let operations: Vec<_> = (0..rng.usize(0..3)).map(|_| operation(rng)).collect();
     let (previous, withdrawn, nonce) = (Digest::default(), Vec::new(), rng.u64(..));
     let batch = Batch { previous, operations: operations.clone(), withdrawn, nonce };
-    let value = || Value::sign(council, slot, &batch, &Cheap).unwrap();
+    let value = || SlotValue::sign(council, slot, &batch, &Cheap).unwrap();
     let message = Bytes::from(vec![rng.u8(..); rng.usize(0..40)]);
     match rng.u8(0..8) {
-        0 => Ask::Prepare { slot, ballot: own, announce: operations },
+        0 => AcceptorRequest::Prepare { slot, ballot: own, announce: operations },
         1 => {
             let next = rng.bool().then(|| ballot(slot.next(), rng));
-            Ask::Accept { slot, ballot: own, value: value(), next }
+            AcceptorRequest::Accept { slot, ballot: own, value: value(), next }
         }
-        2 => Ask::Decided { slot, vote: Vote { ballot: own, value: value() } },
-        3 => Ask::Fetch { after: Slot(rng.u64(0..40)) },
-        4 => Ask::Snapshot,
-        5 => Ask::Compact { snapshot: Snapshot { slot: Slot(rng.u64(0..20)), bytes: message } },
-        6 => Ask::Post { id: OperationId([rng.u8(..); 16]), to: asker().key, message },
-        _ => Ask::Collect,
+        2 => AcceptorRequest::Decided { slot, vote: Vote { ballot: own, value: value() } },
+        3 => AcceptorRequest::Fetch { after: Slot(rng.u64(0..40)) },
+        4 => AcceptorRequest::Snapshot,
+        5 => AcceptorRequest::Compact {
+            snapshot: CouncilSnapshot { slot: Slot(rng.u64(0..20)), bytes: message },
+        },
+        6 => AcceptorRequest::Post { id: OperationId([rng.u8(..); 16]), to: requester().key, message },
+        _ => AcceptorRequest::Collect,
     }
 }
 
@@ -85,8 +88,8 @@ fn question(rng: &mut Rng, council: CouncilId) -> Vec<u8> {
     if rng.u8(0..8) == 0 {
         return (0..rng.usize(0..64)).map(|_| rng.u8(..)).collect();
     }
-    let ask = good(rng, council);
-    let mut bytes = postcard::to_stdvec(&Request::Ask { life: 1, council, ask }).unwrap();
+    let request = good(rng, council);
+    let mut bytes = postcard::to_stdvec(&LinkRequest::Council { incarnation: 1, council, request }).unwrap();
     for _ in 0..rng.usize(0..3) {
         let at = rng.usize(0..=bytes.len());
         match rng.u8(0..5) {
@@ -98,4 +101,74 @@ fn question(rng: &mut Rng, council: CouncilId) -> Vec<u8> {
         }
     }
     bytes
+}
+
+const COUNCIL: CouncilId = CouncilId([1; 16]);
+/// The number of consecutive cases for one acceptor. The cases share its state, so one case finds the results of the
+/// others.
+const NEIGHBOURS: u64 = 256;
+
+/// An acceptor, its stored records, and counts of its answers.
+struct Asked {
+    acceptor: CouncilAcceptor,
+    stored: Vec<AcceptorRecord>,
+    read: u64,
+    refused: u64,
+}
+
+impl Asked {
+    fn looks(&self) -> impl PartialEq + std::fmt::Debug + use<> {
+        (self.acceptor.bytes(), self.acceptor.slots(), self.acceptor.latest(), self.acceptor.floor())
+    }
+
+    fn request(&mut self, rng: &mut Rng) {
+        let Ok(LinkRequest::Council { request, .. }) = holdoff_net::decode(&question(rng, COUNCIL)) else {
+            return;
+        };
+        self.read += 1;
+        let before = self.looks();
+        let held = self.acceptor.answer(&requester(), request, &Cheap);
+        let records = held.record().cloned().unwrap_or_default();
+        let answers = held.release(|_| Ok::<_, ()>(())).unwrap();
+        if answers.iter().any(|answer| matches!(answer.reply, AcceptorReply::Refused { .. })) {
+            self.refused += 1;
+            assert!(records.is_empty() && self.looks() == before, "what is refused changes nothing");
+        }
+        let snapshot = 64;
+        assert!(self.acceptor.slots() <= QUOTA.slots + 1 && self.acceptor.bytes() <= QUOTA.bytes + snapshot);
+        self.stored.extend(records);
+    }
+
+    /// Restarts the acceptor from the stored records and compares.
+    fn check_restored(&mut self) {
+        let mut again = CouncilAcceptor::new(COUNCIL, QUOTA);
+        self.stored.drain(..).for_each(|record| again.restore(record));
+        let before = self.looks();
+        self.acceptor = again;
+        assert_eq!(self.looks(), before);
+    }
+}
+
+#[test]
+fn an_acceptor_survives_malformed_requests() {
+    let (start, cases) = (number("HOLDOFF_FUZZ_SEED", 0), number("HOLDOFF_FUZZ_CASES", 1_000_000));
+    let mut asked =
+        Asked { acceptor: CouncilAcceptor::new(COUNCIL, QUOTA), stored: Vec::new(), read: 0, refused: 0 };
+    for seed in start - start % NEIGHBOURS..start + cases {
+        let survived = catch_unwind(AssertUnwindSafe(|| {
+            if seed % NEIGHBOURS == 0 {
+                asked.check_restored();
+                asked.acceptor = CouncilAcceptor::new(COUNCIL, QUOTA);
+            }
+            asked.request(&mut Rng::with_seed(seed));
+        }))
+        .is_ok();
+        assert!(
+            survived,
+            "replay with HOLDOFF_FUZZ_SEED={seed} HOLDOFF_FUZZ_CASES=1 cargo test -p holdoff-council --test it fuzz"
+        );
+    }
+    let (read, refused) = (asked.read * 100 / cases, asked.refused * 100 / cases);
+    println!("{read} % could be read, {refused} % were refused by the acceptor");
+    assert!(cases < 1000 || ((10..98).contains(&read) && refused >= 3), "the mutations miss the point");
 }

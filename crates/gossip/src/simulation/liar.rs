@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use holdoff_sim::kernel::{Around, NodeId};
+use holdoff_sim::kernel::{NodeContext, NodeId};
 
-use super::keys::{GROUP, Pen, key};
-use super::machine::Machine;
-use crate::{Beat, Certificate, Claim, Hint, Message, Next, Node, Signature, Vote};
+use super::node::SimulatedNode;
+use super::node::{GROUP, TestSigner, key};
+use crate::{EpochCertificate, EpochVote, Heartbeat, Hint, LeaderClaim, Message, NextEpoch, Node, Signature};
 
 pub(super) struct Liar {
-    pen: Pen,
+    signer: TestSigner,
     majority: usize,
     overheard: Vec<Vec<u8>>,
-    votes: Vec<(Next, Vote)>,
+    votes: Vec<(NextEpoch, EpochVote)>,
     said: u64,
 }
 
@@ -20,7 +20,7 @@ const MOST: usize = 500;
 
 impl Liar {
     pub(super) fn new(me: NodeId, majority: usize) -> Self {
-        Self { pen: Pen(key(me)), majority, overheard: Vec::new(), votes: Vec::new(), said: 0 }
+        Self { signer: TestSigner(key(me)), majority, overheard: Vec::new(), votes: Vec::new(), said: 0 }
     }
 
     /// Records every message, to replay it later.
@@ -39,49 +39,61 @@ impl Liar {
         self.said < 20
     }
 
-    pub(super) fn lie(&mut self, node: &Node<Pen, Pen>, around: &mut Around<'_, Machine>) {
+    pub(super) fn lie(
+        &mut self,
+        node: &Node<TestSigner, TestSigner>,
+        context: &mut NodeContext<'_, SimulatedNode>,
+    ) {
         self.said += 1;
         if self.is_patient() {
             return;
         }
-        let me = self.pen.0;
+        let me = self.signer.0;
         let epoch = node.hint().map_or(0, |hint| hint.claim.epoch);
         let mut lies = Vec::new();
         for epoch in [epoch, epoch + 1, u64::MAX] {
-            let claim = Claim { epoch, rank: u32::MAX, leader: me };
+            let claim = LeaderClaim { epoch, rank: u32::MAX, leader: me };
             for heartbeat in [self.said, u64::MAX] {
-                lies.push(Message::Beat(Beat::sign(GROUP, Hint { claim, heartbeat }, Some(me), &self.pen)));
+                lies.push(Message::Heartbeat(Heartbeat::sign(
+                    GROUP,
+                    Hint { claim, heartbeat },
+                    Some(me),
+                    &self.signer,
+                )));
             }
             lies.push(Message::Ask(Some(claim)));
-            let over = node.hint().map(|hint| hint.claim.leader);
-            let next = Next { epoch, over };
-            let mine = Vote::sign(GROUP, next, Some(me), &self.pen);
+            let previous_leader = node.hint().map(|hint| hint.claim.leader);
+            let next = NextEpoch { epoch, previous_leader };
+            let mine = EpochVote::sign(GROUP, next, Some(me), &self.signer);
             lies.push(Message::Votes { next, votes: vec![mine] });
-            lies.push(Message::Proof { certificate: Certificate { next, votes: vec![mine; 2] }, beat: None });
+            lies.push(Message::Proof {
+                certificate: EpochCertificate { next, votes: vec![mine; 2] },
+                beat: None,
+            });
             // Forged votes in the names of other voters, and votes that they have signed for other epochs.
-            let forge = |by| Vote { by, wish: Some(me), signature: Signature::from_bytes([1; 64]) };
-            let forged: Vec<_> = (0..around.nodes().min(6)).map(|node| forge(key(node))).collect();
+            let forge = |by| EpochVote { by, nominee: Some(me), signature: Signature::from_bytes([1; 64]) };
+            let forged: Vec<_> = (0..context.nodes().min(6)).map(|node| forge(key(node))).collect();
             lies.push(Message::Votes { next, votes: forged.clone() });
-            lies.push(Message::Proof { certificate: Certificate { next, votes: forged }, beat: None });
+            lies.push(Message::Proof { certificate: EpochCertificate { next, votes: forged }, beat: None });
             let old = self.votes.iter().filter(|(voted, _)| *voted != next).map(|(_, vote)| *vote);
             lies.push(Message::Votes { next, votes: old.take(10).collect() });
         }
         if let Some(Hint { claim, heartbeat }) = node.hint() {
             // The leader's next heartbeat: valid if the liar is the leader, else forged.
             let hint = Hint { claim, heartbeat: heartbeat + 1 };
-            lies.push(Message::Beat(Beat::sign(GROUP, hint, None, &self.pen)));
+            lies.push(Message::Heartbeat(Heartbeat::sign(GROUP, hint, None, &self.signer)));
         }
         lies.extend(self.stuff(epoch));
         let mut lies: Vec<_> = lies.iter().map(|lie| lie.encode().unwrap()).collect();
         for _ in 0..20 {
             let last = self.overheard.len().saturating_sub(1) as u64;
-            let at = usize::try_from(around.chance().between(0, last)).unwrap();
+            let at = usize::try_from(context.rng().between(0, last)).unwrap();
             lies.extend(self.overheard.get(at).cloned());
         }
-        let me = around.me();
-        for to in (0..around.nodes()).filter(|to| *to != me) {
+        let me = context.me();
+        for to in (0..context.nodes()).filter(|to| *to != me) {
             for lie in &lies {
-                around.send(to, lie.clone());
+                context.send(to, lie.clone());
             }
         }
     }
@@ -90,16 +102,16 @@ impl Liar {
     /// valid proof.
     fn stuff(&self, epoch: u64) -> Option<Message> {
         let (next, _) = *self.votes.iter().rfind(|(voted, _)| voted.epoch == epoch)?;
-        let mine = Vote::sign(GROUP, next, None, &self.pen);
-        let is_luckier = |vote: &&Vote| {
-            let certificate = Certificate { next, votes: vec![mine, **vote] };
+        let mine = EpochVote::sign(GROUP, next, None, &self.signer);
+        let ranks_higher = |vote: &&EpochVote| {
+            let certificate = EpochCertificate { next, votes: vec![mine, **vote] };
             vote.by != mine.by && certificate.claim().is_some_and(|claim| claim.leader == mine.by)
         };
         let same = self.votes.iter().filter(|(voted, _)| *voted == next).map(|(_, vote)| vote);
-        let less_lucky = same.filter(is_luckier).map(|vote| (vote.by, *vote));
-        let mut votes: BTreeMap<_, _> = less_lucky.take(MOST).collect();
+        let outranked = same.filter(ranks_higher).map(|vote| (vote.by, *vote));
+        let mut votes: BTreeMap<_, _> = outranked.take(MOST).collect();
         votes.insert(mine.by, mine);
-        let certificate = Certificate::gather(next, &votes, self.majority)?;
+        let certificate = EpochCertificate::gather(next, &votes, self.majority)?;
         Some(Message::Proof { certificate, beat: None })
     }
 }

@@ -5,11 +5,11 @@
 use std::cell::{Cell, RefCell};
 
 use fastrand::Rng;
-use holdoff_testbed::fuzz::{cases, hunt};
+use holdoff_testbed::fuzz::{cases, run_seeds};
 
 use super::{beat, certificate, proof, watch};
-use crate::simulation::keys::{key, peer};
-use crate::{MAX_ARCS, MAX_MESSAGE_BYTES, Message, Next, Node, Sampling, Settings};
+use crate::simulation::node::{key, peer};
+use crate::{MAX_ARCS, MAX_MESSAGE_BYTES, Message, NextEpoch, Node, Sampling, Settings};
 
 const REPLAY: &str = "cargo test -p holdoff-gossip --lib fuzz";
 
@@ -19,10 +19,13 @@ fn corpus() -> Vec<Vec<u8>> {
     let claim = later.claim().unwrap();
     let peers: Vec<_> = (1..9).map(peer).collect();
     let messages = [
-        Message::Beat(beat(claim, 3, 4)),
+        Message::Heartbeat(beat(claim, 3, 4)),
         Message::Ask(Some(claim)),
         Message::Ask(None),
-        Message::Votes { next: Next { epoch: 6, over: Some(key(1)) }, votes: later.votes.clone() },
+        Message::Votes {
+            next: NextEpoch { epoch: 6, previous_leader: Some(key(1)) },
+            votes: later.votes.clone(),
+        },
         Message::Votes { next: later.next, votes: later.votes.clone() },
         Message::Proof { beat: Some(beat(claim, 3, 4)), certificate: later },
         proof(certificate(4, &[0, 1, 2], None)),
@@ -52,17 +55,17 @@ fn garble(rng: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
 }
 
 #[test]
-fn a_million_bad_messages_change_nothing() {
+fn a_million_invalid_messages_change_nothing() {
     let settings = Settings::default();
     let corpus = corpus();
     let mut proven = watch(0);
-    proven.hear(0, proof(certificate(5, &[0, 1, 2], Some(1))));
+    proven.receive(0, proof(certificate(5, &[0, 1, 2], Some(1))));
     let hint = proven.hint();
     let sampling = Sampling::new(peer(0), (1..5).map(peer).collect(), false);
     let node = RefCell::new(Node::new(proven, sampling, &settings));
     let read = Cell::new(0_u64);
     let cases = cases(1_000_000);
-    hunt(REPLAY, cases, |rng| {
+    run_seeds(REPLAY, cases, |rng| {
         let Ok(message) = Message::decode(&garble(rng, &corpus)) else { return };
         read.set(read.get() + 1);
         let mut node = node.borrow_mut();
@@ -75,11 +78,11 @@ fn a_million_bad_messages_change_nothing() {
         assert!(node.sampling().peers().iter().all(|peer| peer.key != key(0)), "no arc to itself");
     });
     println!("{} of {cases} could be read", read.get());
-    assert!(cases < 1000 || read.get() * 4 > cases, "most of them must come further than to the door");
+    assert!(cases < 1000 || read.get() * 4 > cases, "most inputs must be decodable");
 }
 
 #[test]
-fn what_is_written_is_read_and_nothing_longer() {
+fn messages_are_decoded_as_encoded_and_length_is_limited() {
     for bytes in corpus() {
         let message = Message::decode(&bytes).unwrap();
         assert_eq!(message.encode().unwrap(), bytes);
@@ -90,7 +93,7 @@ fn what_is_written_is_read_and_nothing_longer() {
     assert!(Message::decode(&many).is_err());
     let size = |message: &Message| message.encode().unwrap().len();
     let claim = certificate(1, &[0, 1, 2], Some(1)).claim().unwrap();
-    assert_eq!(size(&Message::Beat(beat(claim, 100_000, 1))), 1 + 1 + 5 + 32 + 3 + 1 + 64);
+    assert_eq!(size(&Message::Heartbeat(beat(claim, 100_000, 1))), 1 + 1 + 5 + 32 + 3 + 1 + 64);
     // The longest message fits: fifteen votes, each with a nomination.
     let most: Vec<_> = (0..15).collect();
     let longest = Message::Proof {

@@ -1,13 +1,12 @@
 //! One request, retried by the policy.
 
-use holdoff_policy::{Class, ClassMap, Failure, Replay, retry_after_from_headers};
-use holdoff_retry::{Classify, Retry};
-use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
+use holdoff_policy::{Class, ClassMap, Failure, Replay};
+use holdoff_retry::{Classify, Retry, retry_after};
 use reqwest::{Method, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Client, Error, Problem, clock};
+use super::{Client, Error, ProblemDetails};
 
 /// Returns whether a byte may appear in a path without escaping.
 const fn is_plain(byte: u8) -> bool {
@@ -40,13 +39,16 @@ impl Client {
         path: &str,
         body: Option<&B>,
     ) -> Result<T, Error> {
-        let body = body.map(serde_json::to_vec).transpose().map_err(|why| Error::Answer(why.to_string()))?;
+        let body = body
+            .map(serde_json::to_vec)
+            .transpose()
+            .map_err(|why| Error::InvalidResponse(why.to_string()))?;
         let retried = Retry::new(&self.shared.policy)
             .operation("holdoff.client")
             .run(|| self.once(method.clone(), path, body.clone()))
             .await;
-        let answer = retried.map_err(|failed| failed.into_error().unwrap_or(Error::NotAsked))?;
-        serde_json::from_slice(&answer).map_err(|why| Error::Answer(why.to_string()))
+        let body = retried.map_err(|failed| failed.into_error().unwrap_or(Error::NoAttempt))?;
+        serde_json::from_slice(&body).map_err(|why| Error::InvalidResponse(why.to_string()))
     }
 
     async fn once(&self, method: Method, path: &str, body: Option<Vec<u8>>) -> Result<Vec<u8>, Error> {
@@ -60,28 +62,28 @@ impl Client {
         if status.is_success() {
             return Ok(text);
         }
-        let problem = serde_json::from_slice(&text).unwrap_or_else(|_| Problem::of_status(status.as_u16()));
-        Err(Error::Refused(Box::new(Problem { retry_after: wait, status: status.as_u16(), ..problem })))
+        let problem =
+            serde_json::from_slice(&text).unwrap_or_else(|_| ProblemDetails::of_status(status.as_u16()));
+        Err(Error::Refused(Box::new(ProblemDetails {
+            retry_after: wait,
+            status: status.as_u16(),
+            ..problem
+        })))
     }
 }
 
 /// The size limit of a response.
-const MOST: usize = 64 << 20;
+const MAX_RESPONSE_BYTES: usize = 64 << 20;
 
 async fn read(mut response: Response) -> Result<Vec<u8>, Error> {
     let mut text = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(|why| Error::unreachable(&why))? {
-        if text.len() + chunk.len() > MOST {
-            return Err(Error::Answer(format!("it has more than {MOST} bytes")));
+        if text.len() + chunk.len() > MAX_RESPONSE_BYTES {
+            return Err(Error::InvalidResponse(format!("longer than {MAX_RESPONSE_BYTES} bytes")));
         }
         text.extend_from_slice(&chunk);
     }
     Ok(text)
-}
-
-fn retry_after(headers: &HeaderMap) -> Option<std::time::Duration> {
-    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    retry_after_from_headers(text(RETRY_AFTER)?, text(DATE), clock::wall())
 }
 
 /// Every call of this client may be repeated.
@@ -105,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_cannot_leave_its_place_in_a_path() {
+    fn a_name_is_escaped_in_a_path() {
         assert_eq!(escaped("a-b_c.9~"), "a-b_c.9~");
         assert_eq!(escaped("../x?y#ü"), "..%2Fx%3Fy%23%C3%BC");
     }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 #[non_exhaustive]
 pub enum Error {
     /// The daemon's address is invalid. No request was sent.
-    #[error("`{address}` is no daemon's address: {why}")]
+    #[error("invalid daemon address `{address}`: {why}; use a URL such as http://127.0.0.1:7070")]
     Address {
         /// The address.
         address: String,
@@ -17,10 +17,10 @@ pub enum Error {
         why: String,
     },
     /// The API token is not a valid header value. No request was sent.
-    #[error("the token has characters that no token has; copy it again")]
-    Token,
+    #[error("the API token has characters that are not allowed in a header; copy it again")]
+    ApiToken,
     /// The daemon did not respond within the policy. Whether it executed the request is unknown.
-    #[error("the daemon did not answer: {why}")]
+    #[error("no response from the daemon: {why}")]
     Unreachable {
         /// The cause.
         why: String,
@@ -29,16 +29,16 @@ pub enum Error {
     },
     /// The daemon refused the request. It changed nothing unless the problem says so.
     #[error("{0}")]
-    Refused(Box<Problem>),
+    Refused(Box<ProblemDetails>),
     /// The daemon's response is not what this version expects.
-    #[error("the daemon's answer is not understood: {0}; are client and daemon of the same version?")]
-    Answer(String),
+    #[error("invalid response of the daemon: {0}; check that client and daemon have the same version")]
+    InvalidResponse(String),
     /// The awaited task does not exist, or no longer exists.
-    #[error("there is no task {0}")]
+    #[error("no such task: {0}")]
     NoSuchTask(String),
     /// The policy allows no attempt at all.
-    #[error("the daemon was not asked: the policy allows no try")]
-    NotAsked,
+    #[error("no request was sent: the policy allows no attempt")]
+    NoAttempt,
 }
 
 impl Error {
@@ -52,7 +52,7 @@ impl Error {
     }
 
     /// Returns the daemon's problem, if it refused the request.
-    pub fn problem(&self) -> Option<&Problem> {
+    pub fn problem(&self) -> Option<&ProblemDetails> {
         if let Self::Refused(problem) = self { Some(problem) } else { None }
     }
 
@@ -65,7 +65,7 @@ impl Error {
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize, thiserror::Error)]
 #[error("{title}: {detail}")]
 #[non_exhaustive]
-pub struct Problem {
+pub struct ProblemDetails {
     #[serde(rename = "type")]
     pub(super) uri: String,
     /// The kind of the problem, in words.
@@ -81,7 +81,7 @@ pub struct Problem {
     pub retry_after: Option<Duration>,
 }
 
-impl Problem {
+impl ProblemDetails {
     /// Returns the identifier of the kind: `no-such-task`, `lock-held`, `queue-full`.
     pub fn kind(&self) -> &str {
         self.uri.rsplit('/').next().unwrap_or_default()
@@ -89,8 +89,8 @@ impl Problem {
 
     /// Creates the problem for a response that does not come from the daemon, such as that of a proxy.
     pub(super) fn of_status(status: u16) -> Self {
-        let title = format!("The answer is {status}");
-        let detail = "somebody between this program and the daemon answered".to_owned();
+        let title = format!("HTTP status {status}");
+        let detail = "the response is not from the daemon; check the proxies in between".to_owned();
         Self { uri: String::new(), title, status, detail, retry_after: None }
     }
 }

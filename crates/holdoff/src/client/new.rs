@@ -31,7 +31,7 @@ pub struct NewStep {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     after: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    http: Option<Request>,
+    http: Option<HttpRequest>,
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,7 +46,7 @@ pub struct NewStep {
 
 /// An HTTP request that the daemon sends.
 #[derive(Clone, Debug, Serialize)]
-pub struct Request {
+pub struct HttpRequest {
     url: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     method: Option<String>,
@@ -73,7 +73,7 @@ impl NewTask {
 
     /// Creates a task of one step: the daemon sends a POST to this URL.
     pub fn call(operation: impl Into<String>, url: impl Into<String>) -> Self {
-        Self::of(NewStep::new(operation).http(Request::post(url)))
+        Self::of(NewStep::new(operation).http(HttpRequest::post(url)))
     }
 
     /// Creates a task whose steps may depend on each other.
@@ -128,7 +128,7 @@ impl NewStep {
 
     /// Sets an HTTP request that the daemon sends, in place of a payload for a worker.
     #[must_use]
-    pub fn http(mut self, request: Request) -> Self {
+    pub fn http(mut self, request: HttpRequest) -> Self {
         self.http = Some(request);
         self
     }
@@ -176,7 +176,7 @@ impl NewStep {
     }
 }
 
-impl Request {
+impl HttpRequest {
     /// Creates a POST to this URL.
     pub fn post(url: impl Into<String>) -> Self {
         let (url, headers) = (url.into(), BTreeMap::new());

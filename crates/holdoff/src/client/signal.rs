@@ -22,7 +22,7 @@ pub struct Signal {
 /// The result of a signal.
 #[derive(Clone, Debug, Deserialize)]
 #[non_exhaustive]
-pub struct TakenSignal {
+pub struct AcceptedSignal {
     /// The id of the task for this signal.
     pub task: String,
     /// Whether this signal created the task.
@@ -31,7 +31,7 @@ pub struct TakenSignal {
     pub occurrences: u64,
     /// The key of the node that has the task, if that is another node than the one that received the request.
     #[serde(default)]
-    pub elsewhere: Option<String>,
+    pub daemon: Option<String>,
 }
 
 impl Signal {
@@ -62,7 +62,7 @@ impl Signal {
 impl Client {
     /// Sends a signal. A call that was repeated after a lost response may count twice, but it creates one
     /// task.
-    pub async fn signal(&self, signal: &Signal) -> Result<TakenSignal, Error> {
+    pub async fn signal(&self, signal: &Signal) -> Result<AcceptedSignal, Error> {
         self.post("/v1/signals", signal).await
     }
 }

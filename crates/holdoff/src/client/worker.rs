@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdoff_policy::Class;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use super::fault::StepFault;
 use super::new::time;
 use super::{Client, Error};
 
 const LEASE: Duration = Duration::from_secs(60);
-const PLACES: usize = 16;
+const CONCURRENCY: usize = 16;
 /// The largest number of steps that the daemon returns for one claim.
-const MOST_AT_ONCE: usize = 100;
+const MAX_CLAIMED: usize = 100;
 /// The time that a claim waits for steps. A worker that is asked to stop stops after at most this time.
 const WAIT: Duration = Duration::from_secs(5);
 
@@ -58,11 +58,11 @@ pub struct PullWorker {
     queues: Vec<String>,
     namespace: Option<String>,
     lease: Duration,
-    places: usize,
+    slots: usize,
 }
 
 #[derive(Serialize)]
-struct Claim<'a> {
+struct ClaimRequest<'a> {
     worker: &'a str,
     operations: &'a [String],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
@@ -77,12 +77,12 @@ struct Claim<'a> {
 }
 
 #[derive(Deserialize)]
-struct Claimed {
+struct ClaimResponse {
     items: Vec<PulledStep>,
 }
 
 #[derive(Serialize)]
-struct Report<'a> {
+struct StepReport<'a> {
     step: &'a str,
     token: u64,
     #[serde(flatten)]
@@ -99,7 +99,7 @@ impl Client {
             queues: Vec::new(),
             namespace: None,
             lease: LEASE,
-            places: PLACES,
+            slots: CONCURRENCY,
         }
     }
 }
@@ -137,8 +137,8 @@ impl PullWorker {
 
     /// Sets the largest number of concurrent steps; the default is 16.
     #[must_use]
-    pub fn concurrency(mut self, places: usize) -> Self {
-        self.places = places.clamp(1, 10_000);
+    pub fn concurrency(mut self, slots: usize) -> Self {
+        self.slots = slots.clamp(1, 10_000);
         self
     }
 
@@ -155,39 +155,39 @@ impl PullWorker {
         Fut: Future<Output = Result<Value, StepFault>> + Send + 'static,
     {
         let (worker, handler) = (Arc::new(self), Arc::new(handler));
-        let places = Arc::new(Semaphore::new(worker.places));
+        let slots = Arc::new(Semaphore::new(worker.slots));
         let mut stop = std::pin::pin!(stop);
         let ended = loop {
-            let place = tokio::select! {
+            let slot = tokio::select! {
                 biased;
                 () = &mut stop => break Ok(()),
-                place = Arc::clone(&places).acquire_owned() => place,
+                slot = Arc::clone(&slots).acquire_owned() => slot,
             };
-            drop(place);
+            drop(slot);
             // A claim in progress is not aborted: its steps would wait until their leases expire.
-            let steps = match worker.claim(places.available_permits().clamp(1, MOST_AT_ONCE)).await {
+            let steps = match worker.claim(slots.available_permits().clamp(1, MAX_CLAIMED)).await {
                 Ok(steps) => steps,
                 Err(Error::Unreachable { .. }) => continue,
                 Err(error) if error.problem().is_some_and(|problem| problem.status >= 500) => continue,
                 Err(error) => break Err(error),
             };
             for step in steps {
-                let Ok(place) = Arc::clone(&places).acquire_owned().await else { break };
+                let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { break };
                 let (worker, handler) = (Arc::clone(&worker), Arc::clone(&handler));
                 tokio::spawn(async move {
-                    worker.carry_out(step, &*handler).await;
-                    drop(place);
+                    worker.execute(step, &*handler).await;
+                    drop(slot);
                 });
             }
         };
         // All permits are available when no step runs.
-        let all = u32::try_from(worker.places).unwrap_or(u32::MAX);
-        let _ = places.acquire_many(all).await;
+        let all = u32::try_from(worker.slots).unwrap_or(u32::MAX);
+        let _ = slots.acquire_many(all).await;
         ended
     }
 
     async fn claim(&self, limit: usize) -> Result<Vec<PulledStep>, Error> {
-        let claim = Claim {
+        let claim = ClaimRequest {
             worker: &self.name,
             operations: &self.operations,
             queues: &self.queues,
@@ -196,11 +196,11 @@ impl PullWorker {
             wait: Some(WAIT),
             limit,
         };
-        let claimed: Claimed = self.client.post("/v1/workers/claim", &claim).await?;
+        let claimed: ClaimResponse = self.client.post("/v1/workers/claim", &claim).await?;
         Ok(claimed.items)
     }
 
-    async fn carry_out<F, Fut>(&self, step: PulledStep, handler: &F)
+    async fn execute<F, Fut>(&self, step: PulledStep, handler: &F)
     where
         F: Fn(PulledStep) -> Fut,
         Fut: Future<Output = Result<Value, StepFault>>,
@@ -208,7 +208,7 @@ impl PullWorker {
         let (id, token) = (step.step.clone(), step.token);
         let ended = tokio::select! {
             ended = handler(step) => ended,
-            () = self.keep(&id, token) => return,
+            () = self.heartbeat(&id, token) => return,
         };
         let (path, more) = match ended {
             Ok(output) => ("complete", serde_json::json!({ "output": output })),
@@ -216,12 +216,12 @@ impl PullWorker {
         };
         // The worker renews the lease during the report. If the report fails, the step returns to its queue
         // when the lease expires.
-        let said = tokio::select! {
-            said = self.report(path, &id, token, more) => said,
-            () = self.keep(&id, token) => return,
+        let reported = tokio::select! {
+            reported = self.report(path, &id, token, more) => reported,
+            () = self.heartbeat(&id, token) => return,
         };
         // A permanent refusal of a result would recur after a repeated execution, so the step fails for good.
-        if let Err(Error::Refused(problem)) = &said
+        if let Err(Error::Refused(problem)) = &reported
             && matches!(problem.status, 400 | 413 | 415 | 422)
         {
             let why = serde_json::json!({ "class": "permanent", "message": problem.to_string() });
@@ -230,7 +230,7 @@ impl PullWorker {
     }
 
     /// Sends heartbeats until the worker loses the step.
-    async fn keep(&self, step: &str, token: u64) {
+    async fn heartbeat(&self, step: &str, token: u64) {
         loop {
             tokio::time::sleep(self.lease / 3).await;
             let lease = serde_json::json!({ "lease": holdoff_policy::format_duration(self.lease) });
@@ -243,6 +243,67 @@ impl PullWorker {
     }
 
     async fn report(&self, path: &str, step: &str, token: u64, more: Value) -> Result<Value, Error> {
-        self.client.post(&format!("/v1/workers/{path}"), &Report { step, token, more }).await
+        self.client.post(&format!("/v1/workers/{path}"), &StepReport { step, token, more }).await
+    }
+}
+
+/// The reason why a pulled step did not succeed.
+#[derive(Clone, Debug)]
+pub struct StepFault {
+    kind: FaultKind,
+    message: String,
+}
+
+#[derive(Clone, Debug)]
+enum FaultKind {
+    Failed { class: Class, retry_after: Option<Duration> },
+    Snoozed { wait: Duration },
+}
+
+impl StepFault {
+    /// Creates a failure of this class; the step's policy decides about a retry.
+    pub fn new(class: Class, message: impl Into<String>) -> Self {
+        Self { kind: FaultKind::Failed { class, retry_after: None }, message: message.into() }
+    }
+
+    /// Creates a failure that may pass by itself.
+    pub fn transient(message: impl Into<String>) -> Self {
+        Self::new(Class::Transient, message)
+    }
+
+    /// Creates a failure that will not pass by itself.
+    pub fn permanent(message: impl Into<String>) -> Self {
+        Self::new(Class::Permanent, message)
+    }
+
+    /// Postpones the step without counting a failure.
+    pub fn snooze(wait: Duration, reason: impl Into<String>) -> Self {
+        Self { kind: FaultKind::Snoozed { wait }, message: reason.into() }
+    }
+
+    /// Sets the wait that the called server asked for.
+    #[must_use]
+    pub fn retry_after(mut self, wait: Duration) -> Self {
+        if let FaultKind::Failed { retry_after, .. } = &mut self.kind {
+            *retry_after = Some(wait);
+        }
+        self
+    }
+
+    /// Returns the path and the body of the report.
+    fn report(self) -> (&'static str, Value) {
+        match self.kind {
+            FaultKind::Snoozed { wait } => (
+                "snooze",
+                serde_json::json!({ "wait": holdoff_policy::format_duration(wait), "reason": self.message }),
+            ),
+            FaultKind::Failed { class, retry_after } => {
+                let mut body = serde_json::json!({ "class": class.name(), "message": self.message });
+                if let (Some(wait), Some(body)) = (retry_after, body.as_object_mut()) {
+                    body.insert("retry_after".to_owned(), holdoff_policy::format_duration(wait).into());
+                }
+                ("fail", body)
+            }
+        }
     }
 }

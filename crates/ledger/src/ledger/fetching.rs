@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use holdoff_paxos::log::{self, Payload};
-use holdoff_paxos::{NodeId, Slot, planted};
-use holdoff_policy::{Failure, SoFar};
+use holdoff_paxos::log::{self, EntryPayload};
+use holdoff_paxos::{NodeId, Slot};
+use holdoff_policy::{Failure, SoFar, as_micros_u64};
 
-use super::{Ledger, Letter};
+use super::{Ledger, Message};
 use crate::certificate::{Certificate, Notary};
-use crate::entry::{Hash, Logged, Replicated, chain, link, written};
+use crate::entry::{Hash, LogEntry, ReplicatedMachine, chain, link, written};
 
 /// The number of voters in the first request.
 const PEERS: usize = 3;
@@ -23,7 +23,7 @@ const HISTORY_BYTES: usize = 4 << 20;
 #[derive(Default)]
 pub(super) struct Fetching {
     /// The number of requests without an answer.
-    tries: u32,
+    attempts: u32,
     /// The time of the next request.
     at_us: u64,
     /// Further nodes that may have missing history.
@@ -32,38 +32,38 @@ pub(super) struct Fetching {
 
 impl Fetching {
     /// Resets the attempt count and the time of the next request.
-    fn begin_anew(&mut self) {
-        (self.tries, self.at_us) = (0, 0);
+    fn restart(&mut self) {
+        (self.attempts, self.at_us) = (0, 0);
     }
 }
 
-impl<M: Replicated, N: Notary> Ledger<M, N> {
+impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
     /// Requests missing history, in three cases: this node knows a certificate for a later index; it does not vote; or
     /// it knows no leader, because it may not know yet that it no longer votes.
     pub(super) fn fetch(&mut self) {
         let is_told = self.state.voters.contains(self.me) && self.log.leader().is_some();
         let misses = self.certified() > self.state.index || !is_told;
-        if self.tenure.is_some() || !misses {
-            self.fetching.begin_anew();
+        if self.leader_state.is_some() || !misses {
+            self.fetching.restart();
             return;
         }
         if self.now_us < self.fetching.at_us {
             return;
         }
-        let (peers, or_state) = self.whom_to_ask();
+        let (peers, or_state) = self.fetch_targets();
         for peer in peers {
             self.counts.fetches += 1;
-            self.send(peer, Letter::Fetch { after: self.state.index, or_state });
+            self.send(peer, Message::Fetch { after: self.state.index, or_state });
         }
-        self.fetching.tries = self.fetching.tries.saturating_add(1);
+        self.fetching.attempts = self.fetching.attempts.saturating_add(1);
         self.fetching.at_us = self.now_us.saturating_add(self.wait_us());
     }
 
     /// Returns the nodes to ask, and whether a whole state is acceptable if no node has the entries.
-    fn whom_to_ask(&self) -> (Vec<NodeId>, bool) {
+    fn fetch_targets(&self) -> (Vec<NodeId>, bool) {
         let others = self.latest_voters().acceptors().iter().copied().filter(|voter| *voter != self.me);
         let mut others: Vec<_> = others.collect();
-        match (self.fetching.tries % 3, self.log.leader()) {
+        match (self.fetching.attempts % 3, self.log.leader()) {
             (0, _) => {
                 let first = self.roll as usize % others.len().max(1);
                 others.rotate_left(first);
@@ -71,12 +71,12 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
                 (others, false)
             }
             (1, Some(leader)) if leader != self.me => (vec![leader], false),
-            (tries, _) => {
+            (attempts, _) => {
                 let contacts = self.fetching.contacts.iter().filter(|contact| **contact != self.me);
                 others.extend(contacts);
                 others.sort_unstable();
                 others.dedup();
-                (others, tries == 2)
+                (others, attempts == 2)
             }
         }
     }
@@ -84,11 +84,11 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
     fn wait_us(&self) -> u64 {
         // A node that knows of no missing entry asks for news, and continues at the limited interval.
         let knows = self.certified() > self.state.index;
-        let tries = if knows { self.fetching.tries } else { self.fetching.tries.min(ASKING) };
-        let so_far = SoFar::after(tries);
+        let attempts = if knows { self.fetching.attempts } else { self.fetching.attempts.min(ASKING) };
+        let so_far = SoFar::after(attempts);
         let decision = self.options.fetching.decide(&so_far, &Failure::transient(), self.roll);
         let after = decision.delay().unwrap_or(Duration::from_secs(1));
-        u64::try_from(after.as_micros()).unwrap_or(u64::MAX)
+        as_micros_u64(after)
     }
 
     /// Answers a request for the history after an index: with entries, or with a whole state if the requester accepts
@@ -128,25 +128,19 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
         let certificate = certificate.clone();
         self.counts.served += 1;
-        self.send(to, Letter::History { first, entries, rest, certificate });
+        self.send(to, Message::History { first, entries, rest, certificate });
     }
 
     /// Adopts history from another node. Tampered, stale or unconnected history changes nothing, and this node asks
     /// another node at once.
-    pub(super) fn admit(
+    pub(super) fn handle_history(
         &mut self,
         first: Slot,
-        mut entries: Vec<Logged<M>>,
+        mut entries: Vec<LogEntry<M>>,
         rest: &[Hash],
         certificate: &Certificate,
     ) {
-        if self.tenure.is_some() || entries.len() > self.options.kept {
-            return;
-        }
-        if planted!(LocalNumbers) {
-            for entry in entries {
-                self.apply_by_own_count(entry);
-            }
+        if self.leader_state.is_some() || entries.len() > self.options.kept {
             return;
         }
         let next = self.state.index.next();
@@ -156,11 +150,11 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
             return;
         }
         if !self.is_decided(&entries, rest, certificate) {
-            self.refuse();
+            self.reject_history();
             return;
         }
         self.counts.fetched += 1;
-        self.fetching.begin_anew();
+        self.fetching.restart();
         let is_more = entries.len() >= self.options.batch || !rest.is_empty();
         self.log(log::Input::Learn { first: next, entries });
         if is_more {
@@ -170,21 +164,21 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
     }
 
     /// Counts rejected history, and allows the next request at once.
-    pub(super) fn refuse(&mut self) {
+    pub(super) fn reject_history(&mut self) {
         self.counts.refused += 1;
         self.fetching.at_us = self.now_us;
     }
 
     /// Returns true if these entries continue the history of this node, and a majority has signed the hash that the
     /// entries and `rest` lead to.
-    fn is_decided(&self, entries: &[Logged<M>], rest: &[Hash], certificate: &Certificate) -> bool {
+    fn is_decided(&self, entries: &[LogEntry<M>], rest: &[Hash], certificate: &Certificate) -> bool {
         let (mut slot, mut hash) = (self.state.index, self.state.hash);
         let mut voters = &self.state.voters;
         for entry in entries {
             slot = slot.next();
             let Some(next) = link(hash, slot, entry) else { return false };
             hash = next;
-            if let Payload::Configuration(after) = &entry.payload {
+            if let EntryPayload::Configuration(after) = &entry.payload {
                 voters = after;
             }
         }
@@ -193,19 +187,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
             hash = chain(hash, slot, *here);
         }
         let head = &certificate.head;
-        let is_of_them =
-            if rest.is_empty() { head.voters == *voters } else { certificate.goes_on_from(voters) };
+        let is_of_them = if rest.is_empty() { head.voters == *voters } else { certificate.continues(voters) };
         (slot, hash) == (head.index, head.hash) && is_of_them && certificate.is_genuine(&self.notary)
-    }
-
-    /// Numbers received entries by the local index, as the source document's algorithm does (fault injection).
-    fn apply_by_own_count(&mut self, mut entry: Logged<M>) {
-        let index = self.state.index.next();
-        if let Payload::Value(value) = &mut entry.payload {
-            (value.index, value.prev_hash) = (index, self.state.hash);
-        }
-        if self.torn.is_none() {
-            self.apply(index, entry);
-        }
     }
 }

@@ -4,23 +4,25 @@ use holdoff_paxos::log::{self, Term};
 use holdoff_paxos::{Configuration, NodeId, Slot};
 use serde::{Deserialize, Serialize};
 
-use super::NotChanged;
-use crate::certificate::{Certificate, Seal};
-use crate::entry::{Entry, Hash, Replicated, TxId, Value};
-use crate::machine::{Failed, Machine};
-use crate::state::{Checkpoint, Tear};
+use super::ChangeError;
+use crate::certificate::{Certificate, SignatureShare};
+use crate::entry::{Hash, ReplicatedMachine, Transaction, TransactionOf, TxId};
+use crate::machine::{GoalError, StateMachine};
+use crate::state::{Checkpoint, Divergence};
 
 /// A record that must be on disk before any message depends on it. All records are records of the log.
-pub type Record<M> = log::Record<Value<M>, Checkpoint<<M as Machine>::Answer>>;
+pub type Record<M> = log::Record<TransactionOf<M>, Checkpoint<<M as StateMachine>::Answer>>;
 /// The content of a node's disk.
-pub type Store<M> = log::Store<Value<M>, Checkpoint<<M as Machine>::Answer>>;
+pub type Store<M> = log::Store<TransactionOf<M>, Checkpoint<<M as StateMachine>::Answer>>;
 /// The messages between nodes of this machine.
-pub type LetterOf<M> = Letter<<M as Machine>::Goal, <M as Machine>::Diff, <M as Machine>::Answer>;
+pub type MessageOf<M> =
+    Message<<M as StateMachine>::Goal, <M as StateMachine>::Diff, <M as StateMachine>::Answer>;
 /// The outputs of a node of this machine.
-pub type OutputOf<M> = Output<<M as Machine>::Goal, <M as Machine>::Diff, <M as Machine>::Answer>;
+pub type OutputOf<M> =
+    Output<<M as StateMachine>::Goal, <M as StateMachine>::Diff, <M as StateMachine>::Answer>;
 /// The records to store and the outputs to perform afterwards. Only early outputs may leave before the records are on
 /// disk.
-pub type Step<M> = log::Step<Record<M>, OutputOf<M>>;
+pub type LedgerStep<M> = log::StepOutput<Record<M>, OutputOf<M>>;
 
 /// The id of a read, chosen by the caller.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -28,7 +30,7 @@ pub struct ReadId(pub u64);
 
 /// The required freshness of an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum How {
+pub enum Consistency {
     /// The entries that this node has applied, however old.
     Local,
     /// All entries acknowledged before the read: a majority confirms that the leader's term is still current.
@@ -41,14 +43,14 @@ pub enum How {
 /// The inputs of a node.
 #[allow(
     clippy::large_enum_variant,
-    reason = "what comes most often is the largest: a box would cost each message"
+    reason = "the most frequent variant is the largest: boxing it would cost an allocation for each message"
 )]
 #[derive(Clone, Debug)]
-pub enum Input<M: Replicated> {
+pub enum Input<M: ReplicatedMachine> {
     /// Time has passed.
     Tick,
     /// Another node has sent a message.
-    Message(NodeId, LetterOf<M>),
+    Message(NodeId, MessageOf<M>),
     /// A caller submits a transaction.
     Submit {
         /// The transaction id: a repeated id is the same transaction.
@@ -63,11 +65,11 @@ pub enum Input<M: Replicated> {
         /// The goal to execute.
         goal: M::Goal,
         /// The required freshness of the answer.
-        how: How,
+        consistency: Consistency,
     },
     /// A caller requests this configuration. A change adds or removes one voter. The outcome is [`Output::Changed`] or
-    /// [`Output::NotChanged`].
-    Change(Configuration),
+    /// [`Output::ChangeFailed`].
+    ChangeConfiguration(Configuration),
     /// A caller requests a snapshot that replaces all decided entries now, without waiting for the usual number of
     /// entries. The node ignores the request if no majority has signed its current head.
     Compact,
@@ -76,7 +78,7 @@ pub enum Input<M: Replicated> {
     /// A hint that the named node should lead. The hint may be false.
     ShouldLead(NodeId),
     /// A caller requests that this node transfers leadership to the named node.
-    HandOver(NodeId),
+    TransferLeadership(NodeId),
     /// Other nodes wait for the decided index: see [`Ledger::must_announce`](super::Ledger::must_announce).
     Announce,
     /// The content of an [`Output::Stored`], returned unchanged after the write. The last of several is sufficient.
@@ -91,12 +93,12 @@ pub enum Input<M: Replicated> {
 /// The messages between nodes.
 #[allow(
     clippy::large_enum_variant,
-    reason = "what comes most often is the largest: a box would cost each message"
+    reason = "the most frequent variant is the largest: boxing it would cost an allocation for each message"
 )]
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub enum Letter<G, D, A> {
+pub enum Message<G, D, A> {
     /// A message of the log.
-    Log(log::Message<Entry<G, D, A>, Checkpoint<A>>),
+    Log(log::Message<Transaction<G, D, A>, Checkpoint<A>>),
     /// A transaction for the leader. The sender assumes that the receiver leads or knows the leader.
     Submit {
         /// The transaction id.
@@ -107,9 +109,9 @@ pub enum Letter<G, D, A> {
         relayed: bool,
     },
     /// A signature share: a voter has learned that a head is decided.
-    Seal(Seal),
+    SignatureShare(SignatureShare),
     /// A certificate: a majority of the voters has signed a head.
-    Certified(Certificate),
+    Certificate(Certificate),
     /// A request for the history after an index.
     Fetch {
         /// The last index that the sender has applied.
@@ -122,7 +124,7 @@ pub enum Letter<G, D, A> {
         /// The index of the first entry.
         first: Slot,
         /// The entries.
-        entries: Vec<log::Entry<Entry<G, D, A>>>,
+        entries: Vec<log::Entry<Transaction<G, D, A>>>,
         /// The hashes of the following entries, up to the index of the certificate.
         rest: Vec<Hash>,
         /// The certificate that proves the entries.
@@ -131,9 +133,9 @@ pub enum Letter<G, D, A> {
     /// The whole state at an index instead of entries. It contains its certificate.
     State(log::Snapshot<Checkpoint<A>>),
     /// Asks whether the term is still current. The number is the round.
-    Probe(Term, u64),
+    ConfirmTerm(Term, u64),
     /// Confirms that the term is still current, for this round.
-    Probed(Term, u64),
+    TermConfirmed(Term, u64),
 }
 
 /// The outcome of a transaction.
@@ -152,7 +154,7 @@ pub enum Outcome<A> {
         /// The index of its entry.
         index: Slot,
         /// The reason of the failure.
-        why: Failed,
+        why: GoalError,
     },
     /// The node found no leader and handed the submission to no node: this submission will not take effect. Submit it
     /// again. If an earlier submission under the same id ended as `Unknown`, its outcome stays unknown.
@@ -167,12 +169,12 @@ pub enum Outcome<A> {
 /// The outputs of a node, which the runtime performs after it has stored the records.
 #[allow(
     clippy::large_enum_variant,
-    reason = "what comes most often is the largest: a box would cost each message"
+    reason = "the most frequent variant is the largest: boxing it would cost an allocation for each message"
 )]
 #[derive(Clone, PartialEq, Debug)]
 pub enum Output<G, D, A> {
     /// Send a message to another node.
-    Send(NodeId, Letter<G, D, A>),
+    Send(NodeId, Message<G, D, A>),
     /// A transaction that was submitted at this node has ended.
     Ended(TxId, Outcome<A>),
     /// A transaction goes to another leader than before. The runtime should log this.
@@ -191,7 +193,7 @@ pub enum Output<G, D, A> {
         /// The index of the last entry that the answer includes.
         index: Slot,
         /// The result of the goal.
-        result: Result<A, Failed>,
+        result: Result<A, GoalError>,
     },
     /// This node cannot answer the read. The caller should ask the named leader, if there is one.
     NotAnswered(ReadId, Option<NodeId>),
@@ -203,14 +205,28 @@ pub enum Output<G, D, A> {
         slot: Slot,
     },
     /// This node no longer leads and has told the named node to start an election. The voters decide whether it wins.
-    HandedOver(NodeId),
+    LeadershipTransferred(NodeId),
     /// The leadership transfer failed. Nothing has changed.
-    NotHandedOver(log::Refusal),
+    TransferFailed(log::Rejection),
     /// The configuration decides from the index after this one on.
     Changed(Configuration, Slot),
     /// The configuration does not become active, or the outcome is unknown.
-    NotChanged(Configuration, NotChanged),
+    ChangeFailed(Configuration, ChangeError),
     /// A decided entry does not fit this node's state: the node has stopped. The operator should check its disk; a new
     /// node can replace it.
-    Torn(Tear),
+    Diverged(Divergence),
+}
+
+/// Combines consecutive entries of the log for the same node, up to `batch` in one message.
+///
+/// The order of the messages to a node does not change.
+pub fn coalesce_appends<G, D, A>(outputs: &mut Vec<Output<G, D, A>>, batch: usize) {
+    let to = |output: &Output<G, D, A>| match output {
+        Output::Send(to, _) => Some(*to),
+        _ => None,
+    };
+    log::coalesce_appends(outputs, batch, to, |output| match output {
+        Output::Send(_, Message::Log(log::Message::Append(append))) => Some(append),
+        _ => None,
+    });
 }

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use holdoff_paxos::log::{self, Payload, Term};
-use holdoff_paxos::{Slot, planted};
+use holdoff_paxos::Slot;
+use holdoff_paxos::log::{self, EntryPayload, Term};
 
-use super::{Ledger, Letter};
+use super::{Ledger, Message};
 use crate::certificate::Notary;
-use crate::entry::{Entry, Hash, Replicated, TxId, link};
+use crate::entry::{Hash, ReplicatedMachine, Transaction, TxId, link};
 use crate::state::State;
 
 /// The uncommitted part of a leader's state. The node drops it when it stops leading; the state never contains it.
-pub(super) struct Tenure<M: Replicated> {
+pub(super) struct LeaderState<M: ReplicatedMachine> {
     pub(super) term: Term,
     pub(super) over: M::Overlay,
     flight: BTreeSet<TxId>,
@@ -19,50 +19,50 @@ pub(super) struct Tenure<M: Replicated> {
     head: Hash,
 }
 
-impl<M: Replicated> Tenure<M> {
+impl<M: ReplicatedMachine> LeaderState<M> {
     /// Builds the overlay of all undecided entries of the log on this state. Returns `None` if the log does not
     /// continue from that state.
     fn begin(term: Term, state: &State<M>, store: &super::Store<M>) -> Option<Self> {
-        let mut tenure = Self {
+        let mut leader_state = Self {
             term,
             over: M::Overlay::default(),
             flight: BTreeSet::new(),
             last: state.index,
             head: state.hash,
         };
-        while tenure.last < store.last() {
-            let slot = tenure.last.next();
+        while leader_state.last < store.last() {
+            let slot = leader_state.last.next();
             let entry = store.entry(slot).filter(|entry| entry.term == term)?;
             // A configuration change is undecided: no entry may follow it.
-            let Payload::Value(value) = &entry.payload else { return None };
-            state.machine.lay(&mut tenure.over, value.diff.clone()).ok()?;
-            tenure.flight.insert(value.tx_id);
-            (tenure.last, tenure.head) = (slot, link(tenure.head, slot, entry)?);
+            let EntryPayload::Value(value) = &entry.payload else { return None };
+            state.machine.stage(&mut leader_state.over, value.diff.clone()).ok()?;
+            leader_state.flight.insert(value.tx_id);
+            (leader_state.last, leader_state.head) = (slot, link(leader_state.head, slot, entry)?);
         }
-        Some(tenure)
+        Some(leader_state)
     }
 }
 
-impl<M: Replicated, N: Notary> Ledger<M, N> {
+impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
     /// Starts to serve when this node leads and has applied all entries that were decided earlier. Stops when this
     /// node no longer leads.
     pub(super) fn lead(&mut self) {
         let term = self.log.leads().filter(|_| self.log.is_ready());
-        let reads_on = planted!(ReadOn) && term.is_none();
-        if reads_on || self.tenure.as_ref().map(|tenure| tenure.term) == term {
+        if self.leader_state.as_ref().map(|leader_state| leader_state.term) == term {
             return;
         }
         let is_level = self.state.index == self.log.store().decided();
-        self.tenure =
-            term.filter(|_| is_level).and_then(|term| Tenure::begin(term, &self.state, self.log.store()));
+        self.leader_state = term
+            .filter(|_| is_level)
+            .and_then(|term| LeaderState::begin(term, &self.state, self.log.store()));
     }
 
     /// Executes a transaction that another node has sent, if this node leads. If another node leads, forwards the
     /// transaction to that leader, once. If no leader is known, the submitting node sends it again later.
-    pub(super) fn take_from(&mut self, tx_id: TxId, goal: M::Goal, relayed: bool) {
+    pub(super) fn handle_submit(&mut self, tx_id: TxId, goal: M::Goal, relayed: bool) {
         self.lead();
         match self.log.leader().filter(|leader| *leader != self.me) {
-            Some(leader) if !relayed => self.send(leader, Letter::Submit { tx_id, goal, relayed: true }),
+            Some(leader) if !relayed => self.send(leader, Message::Submit { tx_id, goal, relayed: true }),
             Some(_) => {}
             None => drop(self.run(tx_id, &goal)),
         }
@@ -75,45 +75,40 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
         let store = self.log.store();
         let has_room = store.last().0 - store.decided().0 < self.options.log.undecided;
-        let Some(tenure) = &mut self.tenure else { return false };
-        if tenure.flight.contains(&tx_id) {
+        let Some(leader_state) = &mut self.leader_state else { return false };
+        if leader_state.flight.contains(&tx_id) {
             return true;
         }
-        if !has_room || self.log.hands_over() || tenure.last != store.last() {
+        if !has_room || self.log.is_transferring() || leader_state.last != store.last() {
             return false;
         }
-        let (diff, result) = match self.state.machine.execute(&tenure.over, goal) {
+        let (diff, result) = match self.state.machine.execute(&leader_state.over, goal) {
             Ok((diff, answer)) => (diff, Ok(answer)),
-            Err(failed) => {
-                if planted!(FailureChanges) {
-                    self.state.machine = M::default();
-                }
-                (M::Diff::default(), Err(failed))
-            }
+            Err(failed) => (M::Diff::default(), Err(failed)),
         };
-        if self.state.machine.lay(&mut tenure.over, diff.clone()).is_err() {
-            self.tenure = None;
+        if self.state.machine.stage(&mut leader_state.over, diff.clone()).is_err() {
+            self.leader_state = None;
             return false;
         }
-        let (index, term, prev_hash) = (tenure.last.next(), tenure.term, tenure.head);
-        let state_hash = self.state.machine.hash(&tenure.over);
+        let (index, term, prev_hash) = (leader_state.last.next(), leader_state.term, leader_state.head);
+        let state_hash = self.state.machine.hash(&leader_state.over);
         let goal = goal.clone();
-        let entry = Entry { index, term, prev_hash, tx_id, goal, diff, result, state_hash };
-        let logged = log::Entry { term, payload: Payload::Value(entry.clone()) };
+        let entry = Transaction { index, term, prev_hash, tx_id, goal, diff, result, state_hash };
+        let logged = log::Entry { term, payload: EntryPayload::Value(entry.clone()) };
         let Some(head) = link(prev_hash, index, &logged) else {
-            self.tenure = None;
+            self.leader_state = None;
             return false;
         };
-        (tenure.last, tenure.head) = (index, head);
-        tenure.flight.insert(tx_id);
+        (leader_state.last, leader_state.head) = (index, head);
+        leader_state.flight.insert(tx_id);
         self.log(log::Input::Propose(entry));
-        self.state.done(tx_id).is_some() || self.tenure.is_some()
+        self.state.done(tx_id).is_some() || self.leader_state.is_some()
     }
 
     /// Removes a decided transaction from the set in flight.
-    pub(super) fn land(&mut self, tx_id: TxId) {
-        if let Some(tenure) = &mut self.tenure {
-            tenure.flight.remove(&tx_id);
+    pub(super) fn remove_from_flight(&mut self, tx_id: TxId) {
+        if let Some(leader_state) = &mut self.leader_state {
+            leader_state.flight.remove(&tx_id);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The timeouts and limits of a node.
+//! The timeouts, limits and counters of a node.
 
 use std::time::Duration;
 
@@ -53,4 +53,34 @@ fn fetching() -> Policy {
     let growth = Growth::exponential(Duration::from_millis(200), 2.0);
     let builder = Policy::builder(growth).jitter(Jitter::Equal).cap(Duration::from_secs(5));
     builder.attempts(u32::MAX).build().unwrap_or_else(|_| Policy::standard())
+}
+
+/// The counters of a node since its start.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
+pub struct LedgerCounters {
+    /// Signature shares whose signature is not the voter's.
+    pub forged_signatures: u64,
+    /// Certificates without valid signatures of a majority.
+    pub forged_certificates: u64,
+    /// Histories and states that this node rejected: tampered with, or not connected to its own history.
+    pub refused: u64,
+    /// Requests that this node sent for missing history.
+    pub fetches: u64,
+    /// Histories that this node adopted.
+    pub fetched: u64,
+    /// Whole states that this node adopted instead of entries.
+    pub states: u64,
+    /// Requests for missing history that this node received.
+    pub requests: u64,
+    /// Histories that this node sent in answer.
+    pub served: u64,
+    /// Whole states that this node sent in answer.
+    pub states_served: u64,
+    /// Transactions sent to another leader than before.
+    pub rerouted: u64,
+    /// Leader changes that this node observed.
+    pub leader_changes: u64,
+    /// Transactions whose result timeout expired.
+    pub late: u64,
 }

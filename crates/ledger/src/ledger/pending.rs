@@ -1,10 +1,10 @@
 //! Transactions that were submitted at this node: the node sends them to the leader until it applies their entries.
 
-use holdoff_paxos::{NodeId, planted};
+use holdoff_paxos::NodeId;
 
-use super::{Ledger, Letter, Outcome, Output};
+use super::{Ledger, Message, Outcome, Output};
 use crate::certificate::Notary;
-use crate::entry::{Replicated, TxId};
+use crate::entry::{ReplicatedMachine, TxId};
 
 pub(super) struct Pending<G> {
     goal: G,
@@ -24,7 +24,7 @@ pub(super) struct Routing {
     fresh: Vec<TxId>,
 }
 
-impl<M: Replicated, N: Notary> Ledger<M, N> {
+impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
     /// Accepts a submitted transaction, or ends it as `TooMany`.
     pub(super) fn submit(&mut self, tx_id: TxId, goal: M::Goal) {
         if self.pending.len() >= self.options.pending && !self.pending.contains_key(&tx_id) {
@@ -67,9 +67,6 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
             self.counts.late += 1;
             let outcome = if pending.asked.is_some() { Outcome::Unknown } else { Outcome::NoQuorum };
             self.outputs.push(Output::Ended(tx_id, outcome));
-            if planted!(SkipOnTimeout) {
-                self.state.index = self.state.index.next();
-            }
         }
     }
 
@@ -82,7 +79,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
         let fresh = std::mem::take(&mut self.routing.fresh);
         let to = leader.or_else(|| self.some_voter());
-        let Some(to) = to.filter(|to| *to != self.me || self.tenure.is_some()) else {
+        let Some(to) = to.filter(|to| *to != self.me || self.leader_state.is_some()) else {
             self.routing.all |= !fresh.is_empty();
             return;
         };
@@ -114,7 +111,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         let (goal, before) = (pending.goal.clone(), pending.asked);
         pending.asked = Some((leader, self.now_us));
         if leader != self.me {
-            self.send(leader, Letter::Submit { tx_id, goal, relayed: false });
+            self.send(leader, Message::Submit { tx_id, goal, relayed: false });
         } else if !self.run(tx_id, &goal) {
             // The log has no entry for it, so the record of the last receiver is restored.
             if let Some(pending) = self.pending.get_mut(&tx_id) {

@@ -7,17 +7,17 @@
 
 use std::collections::BTreeMap;
 
-use holdoff_paxos::log;
-use holdoff_paxos::{Configuration, NodeId, Slot, Tally};
+use holdoff_paxos::log::EntryPayload;
+use holdoff_paxos::{Configuration, NodeId, Slot, Tally, log};
 
-use super::{Ledger, Letter};
+use super::{Ledger, Message};
 use crate::certificate::{Certificate, Head, Notary};
-use crate::entry::Replicated;
+use crate::entry::{Hash, ReplicatedMachine, link};
 use crate::state::{Checkpoint, State};
 
 pub(super) struct Proofs<A> {
     /// The configuration certificates, by the first index of their configuration.
-    stones: BTreeMap<Slot, Certificate>,
+    certificates: BTreeMap<Slot, Certificate>,
     /// The snapshot that will replace entries of the log.
     draft: Option<(Head, Checkpoint<A>)>,
     /// The first index of the current configuration, and the voters that keep its configuration certificate.
@@ -27,8 +27,9 @@ pub(super) struct Proofs<A> {
 impl<A> Proofs<A> {
     /// Restores the configuration certificates of an earlier incarnation.
     pub(super) fn of(checkpoint: &Checkpoint<A>) -> Self {
-        let stones = checkpoint.stones.iter().map(|stone| (stone.head.start, stone.clone())).collect();
-        Self { stones, draft: None, keepers: (Slot(0), Tally::default()) }
+        let certificates = &checkpoint.configuration_certificates;
+        let certificates = certificates.iter().map(|it| (it.head.start, it.clone())).collect();
+        Self { certificates, draft: None, keepers: (Slot(0), Tally::default()) }
     }
 
     /// Returns true if this head is the head of a snapshot that waits for its certificate.
@@ -42,23 +43,23 @@ impl<A> Proofs<A> {
 
     /// Returns the first index of the latest configuration whose certificate this node keeps.
     pub(super) fn latest(&self) -> Slot {
-        self.stones.keys().next_back().copied().unwrap_or(Slot(1))
+        self.certificates.keys().next_back().copied().unwrap_or(Slot(1))
     }
 
     fn list(&self) -> Vec<Certificate> {
-        self.stones.values().cloned().collect()
+        self.certificates.values().cloned().collect()
     }
 }
 
-impl<M: Replicated, N: Notary> Ledger<M, N> {
+impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
     /// Takes a snapshot for the log, at the indices at which all nodes do so.
-    pub(super) fn take_draft(&mut self) {
-        if self.torn.is_some() || !self.state.index.0.is_multiple_of(self.every()) {
+    pub(super) fn take_snapshot(&mut self) {
+        if self.divergence.is_some() || !self.state.index.0.is_multiple_of(self.every()) {
             return;
         }
-        self.rest_on_draft();
+        self.compact_to_draft();
         self.proofs.draft = Some((self.state.head(), self.state.checkpoint()));
-        self.seal();
+        self.sign_head();
     }
 
     fn every(&self) -> u64 {
@@ -73,7 +74,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         let is_back = self.state.index.0 >= head.index.0.saturating_add(self.options.kept as u64);
         let waits = state.proof.is_none() && self.state.voters.contains(self.me);
         if is_back && !waits {
-            self.rest_on_draft();
+            self.compact_to_draft();
         }
     }
 
@@ -87,13 +88,13 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         if proof.head == self.state.head() {
             let state = Checkpoint { proof: Some(proof.clone()), ..self.state.checkpoint() };
             self.proofs.draft = Some((self.state.head(), state));
-            self.rest_on_draft();
+            self.compact_to_draft();
         }
     }
 
-    fn rest_on_draft(&mut self) {
+    fn compact_to_draft(&mut self) {
         if let Some((Head { index: through, .. }, mut state)) = self.proofs.draft.take() {
-            state.stones = self.proofs.list();
+            state.configuration_certificates = self.proofs.list();
             self.log(log::Input::Compact { through, state });
         }
     }
@@ -105,31 +106,31 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
         let start = certificate.head.start;
         if start >= self.state.start && start > self.proofs.latest() {
-            self.proofs.stones.insert(start, certificate.clone());
-            self.store_stones();
-            self.seal();
+            self.proofs.certificates.insert(start, certificate.clone());
+            self.store_configuration_certificates();
+            self.sign_head();
         }
     }
 
     /// Stores the configuration certificates: other nodes rely on them, also in a later incarnation.
-    fn store_stones(&mut self) {
+    fn store_configuration_certificates(&mut self) {
         let base = self.log.store().snapshot();
-        let stones = self.proofs.list();
-        if base.state.stones != stones {
+        let certificates = self.proofs.list();
+        if base.state.configuration_certificates != certificates {
             let mut snapshot = base.clone();
-            snapshot.state.stones = stones;
-            self.log(log::Input::Rest(snapshot));
+            snapshot.state.configuration_certificates = certificates;
+            self.log(log::Input::RestoreSnapshot(snapshot));
         }
     }
 
     /// Merges the configuration certificates after the log has adopted another snapshot. The snapshot may contain new
     /// ones, or lack known ones.
-    pub(super) fn take_stones(&mut self) {
+    pub(super) fn merge_configuration_certificates(&mut self) {
         self.proofs.draft = None;
-        for stone in &self.log.store().snapshot().state.stones {
-            self.proofs.stones.entry(stone.head.start).or_insert_with(|| stone.clone());
+        for certificate in &self.log.store().snapshot().state.configuration_certificates {
+            self.proofs.certificates.entry(certificate.head.start).or_insert_with(|| certificate.clone());
         }
-        self.store_stones();
+        self.store_configuration_certificates();
     }
 
     /// Returns true if a majority of the voters in the head has signed the certificate, and the configurations known
@@ -147,14 +148,14 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
             return self.proofs.awaits(head)
                 || (head.start, &head.voters) == (self.state.start, &self.state.voters);
         }
-        certificate.goes_on_from(self.voters_at(head.start))
+        certificate.continues(self.voters_at(head.start))
     }
 
     /// Returns the latest known configuration that starts at or before this index.
     fn voters_at(&self, start: Slot) -> &Configuration {
-        let known = self.proofs.stones.range(..=start).next_back();
+        let known = self.proofs.certificates.range(..=start).next_back();
         let later = known.filter(|(known, _)| **known > self.state.start);
-        later.map_or(&self.state.voters, |(_, stone)| &stone.head.voters)
+        later.map_or(&self.state.voters, |(_, certificate)| &certificate.head.voters)
     }
 
     /// Returns the latest known configuration.
@@ -164,48 +165,53 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
 
     /// Returns true if this node keeps the certificate of the current configuration. The first configuration needs
     /// none, because all nodes start with it.
-    fn has_stone(&self) -> bool {
-        self.state.start == Slot(1) || self.proofs.stones.contains_key(&self.state.start)
+    fn has_configuration_certificate(&self) -> bool {
+        self.state.start == Slot(1) || self.proofs.certificates.contains_key(&self.state.start)
     }
 
     /// Counts a voter that keeps the certificate of the current configuration, or sends it to a voter that does not.
-    pub(super) fn count_keeper(&mut self, node: NodeId, stone: Slot) {
+    pub(super) fn count_keeper(&mut self, node: NodeId, latest_configuration: Slot) {
         let (start, keepers) = &mut self.proofs.keepers;
         if *start != self.state.start {
             (*start, *keepers) = (self.state.start, Tally::default());
         }
-        if stone >= *start {
+        if latest_configuration >= *start {
             keepers.count(node, &self.state.voters);
-        } else if let Some(stone) = self.proofs.stones.get(start).cloned().filter(|_| node != self.me) {
-            self.send(node, Letter::Certified(stone));
+        } else if let Some(certificate) =
+            self.proofs.certificates.get(start).cloned().filter(|_| node != self.me)
+        {
+            self.send(node, Message::Certificate(certificate));
         }
     }
 
     /// Returns true if a majority of the voters keeps the certificate of the current configuration. Only then may the
     /// leader change the voters.
-    pub(super) fn is_known_of(&self) -> bool {
+    pub(super) fn is_certificate_kept_by_majority(&self) -> bool {
         let (start, keepers) = self.proofs.keepers;
         self.state.start == Slot(1) || (start == self.state.start && keepers.is_quorum(&self.state.voters))
     }
 
     /// As the leader: sends the certificate of the current configuration until a majority keeps it.
-    pub(super) fn spread_stone(&mut self) {
-        if self.log.leads().is_none() || self.is_known_of() {
+    pub(super) fn send_configuration_certificate(&mut self) {
+        if self.log.leads().is_none() || self.is_certificate_kept_by_majority() {
             return;
         }
-        self.seal();
-        let Some(stone) = self.proofs.stones.get(&self.state.start).cloned() else { return };
+        self.sign_head();
+        let Some(certificate) = self.proofs.certificates.get(&self.state.start).cloned() else { return };
         for voter in self.proofs.keepers.1.missing(&self.state.voters.clone()) {
             if voter != self.me {
-                self.send(voter, Letter::Certified(stone.clone()));
+                self.send(voter, Message::Certificate(certificate.clone()));
             }
         }
     }
 
     /// Confirms to the leader that this node keeps the certificate of the current configuration.
-    pub(super) fn confirm_stone(&mut self, from: NodeId, certificate: &Certificate) {
-        if certificate.head.start == self.state.start && self.has_stone() && self.log.leader() == Some(from) {
-            self.seal();
+    pub(super) fn confirm_configuration_certificate(&mut self, from: NodeId, certificate: &Certificate) {
+        if certificate.head.start == self.state.start
+            && self.has_configuration_certificate()
+            && self.log.leader() == Some(from)
+        {
+            self.sign_head();
         }
     }
 
@@ -216,21 +222,21 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
             return;
         }
         let mut snapshot = base.clone();
-        snapshot.state.stones = self.proofs.list();
+        snapshot.state.configuration_certificates = self.proofs.list();
         self.counts.states_served += 1;
-        self.send(to, Letter::State(snapshot));
+        self.send(to, Message::State(snapshot));
     }
 
     /// Adopts a whole state from another node. A state without a valid certificate, or with another head than its
     /// certificate, is rejected.
-    pub(super) fn admit_state(&mut self, snapshot: log::Snapshot<Checkpoint<M::Answer>>) {
-        if self.tenure.is_some() || snapshot.last.slot <= self.state.index {
+    pub(super) fn handle_state(&mut self, snapshot: log::Snapshot<Checkpoint<M::Answer>>) {
+        if self.leader_state.is_some() || snapshot.last.slot <= self.state.index {
             return;
         }
-        for stone in &snapshot.state.stones {
-            let is_later = stone.head.start > self.state.start.max(self.proofs.latest());
-            if is_later && self.believes(stone) {
-                self.proofs.stones.insert(stone.head.start, stone.clone());
+        for certificate in &snapshot.state.configuration_certificates {
+            let is_later = certificate.head.start > self.state.start.max(self.proofs.latest());
+            if is_later && self.believes(certificate) {
+                self.proofs.certificates.insert(certificate.head.start, certificate.clone());
             }
         }
         let is_proven = match &snapshot.state.proof {
@@ -238,14 +244,85 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
             None => false,
         };
         if !is_proven {
-            self.refuse();
+            self.reject_history();
             return;
         }
         self.counts.states += 1;
-        self.log(log::Input::Rest(snapshot));
+        self.log(log::Input::RestoreSnapshot(snapshot));
     }
 
     fn is_state_of(snapshot: &log::Snapshot<Checkpoint<M::Answer>>, head: &Head) -> bool {
         State::<M>::restore(snapshot).is_ok_and(|state| state.head() == *head)
+    }
+}
+
+/// The result of verifying the history that a node keeps.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Verification {
+    /// The index of the first verified entry.
+    pub first: Slot,
+    /// The index of the last verified entry.
+    pub last: Slot,
+    /// The highest index whose certificate carries valid signatures of a majority.
+    pub certified: Slot,
+    /// The first mismatch, if any.
+    pub mismatch: Option<String>,
+}
+
+impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
+    /// Verifies the entries that this node keeps: each follows the previous one, the last one has the hash of the
+    /// state, and the signed hash is the hash of the entry at that index.
+    pub fn verify(&self) -> Verification {
+        let (first, last) = (self.first_kept(), self.state.index);
+        let certified = self.certificates.range(first..=last).next_back();
+        let (certified, mismatch) = match self.check_hash_chain(first) {
+            Err(mismatch) => (Slot(0), Some(mismatch)),
+            Ok(hashes) => match certified {
+                None => (Slot(0), None),
+                Some((index, certificate)) => {
+                    let here = hashes.iter().find(|(slot, _)| slot == index).map(|(_, hash)| *hash);
+                    let is_same = here.is_none_or(|hash| hash == certificate.head.hash);
+                    let is_by_voters = certificate.head.voters == self.state.voters;
+                    let is_signed = is_by_voters && certificate.is_genuine(&self.notary);
+                    match (is_same, is_signed) {
+                        (false, _) => {
+                            (Slot(0), Some(format!("a majority has signed another hash at index {index}")))
+                        }
+                        // Voters that have been replaced since signed it: it was valid then, and this node cannot
+                        // check it now.
+                        (true, false) => (Slot(0), None),
+                        (true, true) => (*index, None),
+                    }
+                }
+            },
+        };
+        Verification { first, last, certified, mismatch }
+    }
+
+    /// Returns the hash at each index, from the first entry on that contains the hash of its predecessor.
+    fn check_hash_chain(&self, first: Slot) -> Result<Vec<(Slot, Hash)>, String> {
+        let (mut slot, mut hash, mut hashes) = (first, None, Vec::new());
+        for entry in &self.history {
+            if let EntryPayload::Value(value) = &entry.payload {
+                let before = *hash.get_or_insert(value.prev_hash);
+                if before != value.prev_hash || value.index != slot {
+                    return Err(format!("the entry at {slot} does not continue the entry before it"));
+                }
+            }
+            if let Some(before) = hash {
+                let here = link(before, slot, entry)
+                    .ok_or_else(|| format!("the entry at {slot} cannot be encoded"))?;
+                hash = Some(here);
+                hashes.push((slot, here));
+            }
+            slot = slot.next();
+        }
+        match hash {
+            Some(head) if head != self.state.hash => {
+                Err("the hash of the state is not the hash of the last entry".to_owned())
+            }
+            _ => Ok(hashes),
+        }
     }
 }

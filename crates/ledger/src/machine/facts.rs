@@ -2,22 +2,19 @@
 //!
 //! `docs/ledger-goals.md` describes the language; a test runs the examples on that page.
 
-mod answer;
 mod fact;
 mod goal;
 mod lexer;
 mod parser;
-mod print;
 mod search;
 #[cfg(test)]
 mod tests;
 
-pub use answer::Answer;
-pub use fact::Fact;
+pub use fact::{Bindings, Fact};
 pub use goal::Goal;
 
-use super::table::{Ran, Rules, Table};
-use super::{Failed, View};
+use super::table::{Execution, Rules, Table};
+use super::{GoalError, TableView};
 
 /// A set of facts.
 pub type Facts = Table<FactRules>;
@@ -31,9 +28,9 @@ impl Rules for FactRules {
     type Key = Fact;
     type Value = ();
     type Goal = Goal;
-    type Answer = Answer;
+    type Answer = Bindings;
 
-    fn run(view: View<'_, Fact, ()>, goal: &Goal) -> Result<Ran<Self>, Failed> {
+    fn run(view: TableView<'_, Fact, ()>, goal: &Goal) -> Result<Execution<Self>, GoalError> {
         search::run(view, goal)
     }
 }

@@ -6,12 +6,12 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::coded::{self, Coded};
-use super::failed::shown;
+use super::codec::{self, Codec};
 use super::limits::{ANSWER_BYTES, COMMANDS, KEY_BYTES, LISTED, LISTED_BYTES};
-use super::table::{Ran, Rules, Table};
+use super::shown;
+use super::table::{Execution, Rules, Table};
 use super::value::sent_as_text;
-use super::{BadValue, Failed, Value, View};
+use super::{BadValue, GoalError, TableView, Value};
 
 /// A table of values by key.
 pub type KeyValue = Table<KeyValueRules>;
@@ -74,9 +74,9 @@ impl Rules for KeyValueRules {
     type Goal = Commands;
     type Answer = Values;
 
-    fn run(view: View<'_, Key, Value>, commands: &Commands) -> Result<Ran<Self>, Failed> {
+    fn run(view: TableView<'_, Key, Value>, commands: &Commands) -> Result<Execution<Self>, GoalError> {
         if commands.len() > COMMANDS {
-            return Err(Failed::too_much("commands", COMMANDS));
+            return Err(GoalError::too_much("commands", COMMANDS));
         }
         let mut rows = Rows { view, wanted: BTreeMap::new() };
         let mut answers = Vec::new();
@@ -85,7 +85,7 @@ impl Rules for KeyValueRules {
             let said = command.run(&mut rows)?;
             bytes += said.iter().flatten().map(Value::size).sum::<usize>();
             if bytes > ANSWER_BYTES {
-                return Err(Failed::too_much("bytes of answers", ANSWER_BYTES));
+                return Err(GoalError::too_much("bytes of answers", ANSWER_BYTES));
             }
             answers.extend(said);
         }
@@ -95,7 +95,7 @@ impl Rules for KeyValueRules {
 
 /// The rows after the commands that have run so far.
 struct Rows<'a> {
-    view: View<'a, Key, Value>,
+    view: TableView<'a, Key, Value>,
     wanted: BTreeMap<Key, Option<Value>>,
 }
 
@@ -155,7 +155,7 @@ impl Rows<'_> {
 
 impl Command {
     /// Executes the command and returns its answer.
-    fn run(&self, rows: &mut Rows<'_>) -> Result<Values, Failed> {
+    fn run(&self, rows: &mut Rows<'_>) -> Result<Values, GoalError> {
         let said = match self {
             Self::Get(key) => rows.get(key),
             Self::Put(key, value) => rows.put(key, Some(value.clone())),
@@ -164,7 +164,7 @@ impl Command {
                 let before = rows.put(key, new.clone());
                 if before != *expected {
                     let found = before.map_or("has no value".to_owned(), |it| format!("is {}", shown(&it)));
-                    return Err(Failed::Differs { key: shown(key), found });
+                    return Err(GoalError::Differs { key: shown(key), found });
                 }
                 before
             }
@@ -172,17 +172,17 @@ impl Command {
                 let before = match rows.get(key) {
                     None => 0,
                     Some(Value::Integer(number)) => number,
-                    Some(other) => return Err(Failed::NotAnInteger(shown(&other))),
+                    Some(other) => return Err(GoalError::NotAnInteger(shown(&other))),
                 };
                 let sum = before.checked_add(*by);
-                let sum = sum.ok_or_else(|| Failed::NoResult(format!("{before} + {by}")))?;
+                let sum = sum.ok_or_else(|| GoalError::NoResult(format!("{before} + {by}")))?;
                 rows.put(key, Some(sum.into()));
                 Some(sum.into())
             }
             Self::List { prefix, after, most } => {
                 let most = usize::try_from(*most).unwrap_or(usize::MAX);
                 if most > LISTED {
-                    return Err(Failed::too_much("rows of a list", LISTED));
+                    return Err(GoalError::too_much("rows of a list", LISTED));
                 }
                 return Ok(rows.list(prefix.as_ref().map_or("", Key::as_str), after.as_ref(), most));
             }
@@ -212,20 +212,20 @@ impl fmt::Display for Key {
     }
 }
 
-impl Coded for Key {
+impl Codec for Key {
     fn encode(&self, into: &mut Vec<u8>) {
-        coded::put_text(&self.0, into);
+        codec::put_text(&self.0, into);
     }
 
     fn decode(from: &mut &[u8]) -> Option<Self> {
-        Self::new(coded::take_text(from)?).ok()
+        Self::new(codec::take_text(from)?).ok()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::limits::TEXT_BYTES;
-    use super::super::{Machine, Overlay};
+    use super::super::{Overlay, StateMachine};
     use super::*;
 
     fn key(name: &str) -> Key {
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn each_command_sees_what_those_before_it_did() {
+    fn each_command_sees_the_changes_of_earlier_commands() {
         let mut table = KeyValue::default();
         let a = || key("a");
         let commands = [
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_expects_something_else_changes_nothing() {
+    fn compare_and_set_with_another_value_changes_nothing() {
         let mut table = KeyValue::default();
         let set = |expected: Option<i64>, new: Option<i64>| Command::CompareAndSet {
             key: key("a"),
@@ -269,22 +269,22 @@ mod tests {
         assert_eq!(run(&mut table, &[set(None, Some(1))]), Ok(vec![None]));
         let before = table.clone();
         let why = run(&mut table, &[Command::Put(key("b"), 1.into()), set(Some(2), Some(3))]);
-        assert_eq!(why, Err("`a` is 1: read it again, and decide anew".to_owned()));
+        assert_eq!(why, Err("`a` is 1: read it again and retry".to_owned()));
         assert_eq!(table, before);
         assert_eq!(run(&mut table, &[set(Some(1), None)]), Ok(vec![Some(1.into())]));
         let why = run(&mut table, &[set(Some(1), None)]);
-        assert_eq!(why, Err("`a` has no value: read it again, and decide anew".to_owned()));
+        assert_eq!(why, Err("`a` has no value: read it again and retry".to_owned()));
     }
 
     #[test]
-    fn sums_that_do_not_fit_and_words_that_are_no_numbers_fail() {
+    fn increment_fails_on_overflow_and_on_values_that_are_not_integers() {
         let mut table = KeyValue::default();
         let most = Command::Put(key("a"), i64::MAX.into());
         let why = run(&mut table, &[most, Command::Increment(key("a"), 1)]);
         assert_eq!(why, Err("9223372036854775807 + 1 has no result in 64 bits".to_owned()));
         let word = Command::Put(key("a"), Value::symbol("word").unwrap());
         let why = run(&mut table, &[word, Command::Increment(key("a"), 1)]);
-        assert_eq!(why, Err("word is no integer: only integers can be calculated with".to_owned()));
+        assert_eq!(why, Err("word is not an integer: calculations need integers".to_owned()));
         assert!(table.is_empty());
     }
 
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_begin_alike_are_listed_as_the_commands_before_left_them() {
+    fn a_list_of_a_prefix_includes_the_changes_of_earlier_commands() {
         let mut table = KeyValue::default();
         let put = |name: &str, number: i64| Command::Put(key(name), number.into());
         run(&mut table, &["a", "a/1", "a/2", "a/4", "b"].map(|name| put(name, 0))).unwrap();
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_would_be_too_long_goes_on_behind_its_last_key() {
+    fn a_long_list_continues_after_its_last_key() {
         let mut table = KeyValue::default();
         let long = Value::text("x".repeat(TEXT_BYTES)).unwrap();
         for number in 10..50 {
@@ -359,16 +359,16 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_too_much_fails() {
+    fn goals_beyond_the_limits_fail() {
         let mut table = KeyValue::default();
         let many = vec![Command::Get(key("a")); COMMANDS + 1];
         assert_eq!(
             run(&mut table, &many),
-            Err("it takes more than 64 commands: ask for less at once".to_owned())
+            Err("the goal exceeds the limit of 64 commands: split it".to_owned())
         );
         assert_eq!(
             run(&mut table, &[list(None, None, 1001)]),
-            Err("it takes more than 1000 rows of a list: ask for less at once".to_owned())
+            Err("the goal exceeds the limit of 1000 rows of a list: split it".to_owned())
         );
         assert!(Key::new("").is_err() && Key::new("k".repeat(KEY_BYTES + 1)).is_err());
     }

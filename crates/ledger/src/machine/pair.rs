@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use super::{BadSnapshot, Failed, Machine, Misfit, StateHash, coded};
+use super::{BadSnapshot, DiffMismatch, GoalError, StateHash, StateMachine, codec};
 
 const KIND: &str = "pair";
 
@@ -28,7 +28,7 @@ pub enum Either<A, B> {
 
 /// The uncommitted diffs of both machines, and the order in which the machines received them.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Both<A, B> {
+pub struct PairOverlay<A, B> {
     first: A,
     second: B,
     order: VecDeque<Side>,
@@ -40,7 +40,7 @@ enum Side {
     Second,
 }
 
-impl<A: Default, B: Default> Default for Both<A, B> {
+impl<A: Default, B: Default> Default for PairOverlay<A, B> {
     fn default() -> Self {
         Self { first: A::default(), second: B::default(), order: VecDeque::new() }
     }
@@ -52,13 +52,17 @@ impl<A: Default, B> Default for Either<A, B> {
     }
 }
 
-impl<A: Machine, B: Machine> Machine for Pair<A, B> {
+impl<A: StateMachine, B: StateMachine> StateMachine for Pair<A, B> {
     type Goal = Either<A::Goal, B::Goal>;
     type Diff = Either<A::Diff, B::Diff>;
     type Answer = Either<A::Answer, B::Answer>;
-    type Overlay = Both<A::Overlay, B::Overlay>;
+    type Overlay = PairOverlay<A::Overlay, B::Overlay>;
 
-    fn execute(&self, over: &Self::Overlay, goal: &Self::Goal) -> Result<(Self::Diff, Self::Answer), Failed> {
+    fn execute(
+        &self,
+        over: &Self::Overlay,
+        goal: &Self::Goal,
+    ) -> Result<(Self::Diff, Self::Answer), GoalError> {
         match goal {
             Either::First(goal) => {
                 let (diff, answer) = self.first.execute(&over.first, goal)?;
@@ -71,26 +75,26 @@ impl<A: Machine, B: Machine> Machine for Pair<A, B> {
         }
     }
 
-    fn lay(&self, over: &mut Self::Overlay, diff: Self::Diff) -> Result<(), Misfit> {
+    fn stage(&self, over: &mut Self::Overlay, diff: Self::Diff) -> Result<(), DiffMismatch> {
         let side = match diff {
-            Either::First(diff) => self.first.lay(&mut over.first, diff).map(|()| Side::First),
-            Either::Second(diff) => self.second.lay(&mut over.second, diff).map(|()| Side::Second),
+            Either::First(diff) => self.first.stage(&mut over.first, diff).map(|()| Side::First),
+            Either::Second(diff) => self.second.stage(&mut over.second, diff).map(|()| Side::Second),
         };
         over.order.push_back(side?);
         Ok(())
     }
 
-    fn settle(&mut self, over: &mut Self::Overlay) -> Result<bool, Misfit> {
+    fn commit_oldest(&mut self, over: &mut Self::Overlay) -> Result<bool, DiffMismatch> {
         let settled = match over.order.front() {
             None => return Ok(false),
-            Some(Side::First) => self.first.settle(&mut over.first)?,
-            Some(Side::Second) => self.second.settle(&mut over.second)?,
+            Some(Side::First) => self.first.commit_oldest(&mut over.first)?,
+            Some(Side::Second) => self.second.commit_oldest(&mut over.second)?,
         };
         over.order.pop_front();
         Ok(settled)
     }
 
-    fn apply(&mut self, diff: &Self::Diff) -> Result<(), Misfit> {
+    fn apply(&mut self, diff: &Self::Diff) -> Result<(), DiffMismatch> {
         match diff {
             Either::First(diff) => self.first.apply(diff),
             Either::Second(diff) => self.second.apply(diff),
@@ -104,8 +108,8 @@ impl<A: Machine, B: Machine> Machine for Pair<A, B> {
     fn snapshot(&self) -> Vec<u8> {
         let (first, second) = (self.first.snapshot(), self.second.snapshot());
         let mut bytes = Vec::new();
-        coded::put_text(KIND, &mut bytes);
-        coded::put_length(first.len(), &mut bytes);
+        codec::put_text(KIND, &mut bytes);
+        codec::put_length(first.len(), &mut bytes);
         bytes.extend(first);
         bytes.extend(second);
         bytes
@@ -113,11 +117,11 @@ impl<A: Machine, B: Machine> Machine for Pair<A, B> {
 
     fn restore(mut bytes: &[u8]) -> Result<Self, BadSnapshot> {
         let from = &mut bytes;
-        if coded::take_text(from).as_deref() != Some(KIND) {
-            return Err(BadSnapshot::new(KIND, "it begins otherwise"));
+        if codec::take_text(from).as_deref() != Some(KIND) {
+            return Err(BadSnapshot::new(KIND, "it has another kind"));
         }
-        let split = coded::take_length(from).and_then(|length| from.split_at_checked(length));
-        let (first, second) = split.ok_or(BadSnapshot::new(KIND, "it is cut off"))?;
+        let split = codec::take_length(from).and_then(|length| from.split_at_checked(length));
+        let (first, second) = split.ok_or(BadSnapshot::new(KIND, "it is truncated"))?;
         Ok(Self { first: A::restore(first)?, second: B::restore(second)? })
     }
 }
@@ -129,31 +133,31 @@ mod tests {
 
     type Two = Pair<Facts, KeyValue>;
 
-    fn fact(goal: &str) -> <Two as Machine>::Goal {
+    fn fact(goal: &str) -> <Two as StateMachine>::Goal {
         Either::First(goal.parse().unwrap())
     }
 
-    fn add(by: i64) -> <Two as Machine>::Goal {
+    fn add(by: i64) -> <Two as StateMachine>::Goal {
         Either::Second(vec![Command::Increment(Key::new("sum").unwrap(), by)])
     }
 
     #[test]
-    fn what_is_in_flight_settles_in_the_order_it_was_laid() {
+    fn diffs_commit_in_the_order_in_which_they_were_staged() {
         let (mut two, mut over) = (Two::default(), <_>::default());
         let mut applied = Two::default();
         for goal in [fact("=> +a(1)"), add(1), add(2), fact("a(1) => -a(1), +a(2)"), add(3)] {
             let (diff, _) = two.execute(&over, &goal).unwrap();
-            two.lay(&mut over, diff.clone()).unwrap();
+            two.stage(&mut over, diff.clone()).unwrap();
             applied.apply(&diff).unwrap();
         }
         assert_eq!(two.hash(&over), applied.hash(&<_>::default()));
-        while two.settle(&mut over).unwrap() {}
+        while two.commit_oldest(&mut over).unwrap() {}
         assert_eq!(two, applied);
         assert_eq!(Two::restore(&two.snapshot()).unwrap(), two);
     }
 
     #[test]
-    fn the_same_rows_on_the_other_side_are_another_state() {
+    fn equal_rows_in_the_other_machine_are_another_state() {
         let empty = Pair::<KeyValue, KeyValue>::default();
         let goal = vec![Command::Increment(Key::new("a").unwrap(), 1)];
         let mut hashes = Vec::new();
@@ -167,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_that_is_cut_or_of_something_else_is_refused() {
+    fn a_truncated_snapshot_or_one_of_another_kind_is_rejected() {
         let bytes = Two::default().snapshot();
         for end in 0..bytes.len() {
             assert!(Two::restore(&bytes[..end]).is_err(), "{end}");

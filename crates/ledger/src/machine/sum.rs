@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_does_not_matter_and_the_rows_do() {
+    fn the_sum_depends_on_the_rows_but_not_on_their_order() {
         assert_eq!(sum(&["a", "b", "c"]), sum(&["c", "a", "b"]));
         assert_ne!(sum(&["a", "b"]).hash("x"), sum(&["a", "c"]).hash("x"));
         assert_ne!(sum(&["ab"]).hash("x"), sum(&["a", "b"]).hash("x"));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_added_can_be_taken_away() {
+    fn an_added_row_can_be_subtracted() {
         let mut changed = sum(&["a", "b"]);
         changed.take_away(b"a");
         assert_eq!(changed, sum(&["b"]));
@@ -144,13 +144,13 @@ mod tests {
 
     /// With XOR, adding a row twice would have no effect.
     #[test]
-    fn two_of_a_row_do_not_cancel_out() {
+    fn a_row_added_twice_does_not_cancel_out() {
         assert_ne!(sum(&["a", "a"]), sum(&[]));
     }
 
     /// Histories contain these hashes permanently.
     #[test]
-    fn it_stays_what_it_is() {
+    fn the_hash_of_known_rows_does_not_change() {
         let hash = sum(&["a", "b"]).hash("facts").to_string();
         assert_eq!(hash, "24d537c569491c1b84d3c3681d25c097e2630e1e429928ed75a7b511b08749ea");
     }

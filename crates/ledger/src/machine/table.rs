@@ -4,27 +4,30 @@ use std::collections::BTreeMap;
 use std::fmt::{Debug, Display};
 
 use super::sum::Sum;
-use super::{Coded, Diff, Failed, Machine, Misfit, Overlay, StateHash, View, coded};
+use super::{Codec, Diff, DiffMismatch, GoalError, Overlay, StateHash, StateMachine, TableView, codec};
 
 /// The types of a table's rows, and the rules by which goals change them.
 pub trait Rules {
     /// The kind of the table, in snapshots and hashes.
     const KIND: &'static str;
     /// The key of a row, which also determines the order.
-    type Key: Ord + Clone + Debug + Display + Coded;
+    type Key: Ord + Clone + Debug + Display + Codec;
     /// The content of a row beside its key.
-    type Value: Eq + Clone + Debug + Coded;
+    type Value: Eq + Clone + Debug + Codec;
     /// The request of a caller.
     type Goal;
     /// The answer that the caller receives.
     type Answer;
 
     /// Executes a goal and returns the wanted rows and the answer.
-    fn run(view: View<'_, Self::Key, Self::Value>, goal: &Self::Goal) -> Result<Ran<Self>, Failed>;
+    fn run(
+        view: TableView<'_, Self::Key, Self::Value>,
+        goal: &Self::Goal,
+    ) -> Result<Execution<Self>, GoalError>;
 }
 
 /// The rows that a goal wants, and its answer.
-pub type Ran<R> = (BTreeMap<<R as Rules>::Key, Option<<R as Rules>::Value>>, <R as Rules>::Answer);
+pub type Execution<R> = (BTreeMap<<R as Rules>::Key, Option<<R as Rules>::Value>>, <R as Rules>::Answer);
 
 /// Rows in order, and the rules by which goals change them.
 #[derive(Clone, PartialEq, Debug)]
@@ -41,7 +44,7 @@ impl<R: Rules> Default for Table<R> {
 
 /// The error for bytes that are not a snapshot of such a table. Fetch the snapshot from another node.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("this is no snapshot of a `{kind}` table: {what}; fetch it from somebody else")]
+#[error("invalid snapshot of a `{kind}` table: {what}; fetch it from another node")]
 pub struct BadSnapshot {
     kind: &'static str,
     what: &'static str,
@@ -65,8 +68,8 @@ impl<R: Rules> Table<R> {
     }
 
     /// Returns a view of the rows with an overlay.
-    pub fn view<'a>(&'a self, over: &'a Overlay<R::Key, R::Value>) -> View<'a, R::Key, R::Value> {
-        View::new(&self.rows, over)
+    pub fn view<'a>(&'a self, over: &'a Overlay<R::Key, R::Value>) -> TableView<'a, R::Key, R::Value> {
+        TableView::new(&self.rows, over)
     }
 
     /// Returns the value of a row.
@@ -85,7 +88,7 @@ impl<R: Rules> Table<R> {
     }
 }
 
-fn row(key: &impl Coded, value: &impl Coded) -> Vec<u8> {
+fn row(key: &impl Codec, value: &impl Codec) -> Vec<u8> {
     let mut bytes = Vec::new();
     key.encode(&mut bytes);
     value.encode(&mut bytes);
@@ -93,7 +96,7 @@ fn row(key: &impl Coded, value: &impl Coded) -> Vec<u8> {
 }
 
 /// Updates the sum by the changes of a diff.
-fn follow<K: Coded, V: Coded>(sum: &mut Sum, diff: &Diff<K, V>) {
+fn follow<K: Codec, V: Codec>(sum: &mut Sum, diff: &Diff<K, V>) {
     for change in diff {
         if let Some(before) = &change.before {
             sum.take_away(&row(&change.key, before));
@@ -104,34 +107,34 @@ fn follow<K: Coded, V: Coded>(sum: &mut Sum, diff: &Diff<K, V>) {
     }
 }
 
-impl<R: Rules> Machine for Table<R> {
+impl<R: Rules> StateMachine for Table<R> {
     type Goal = R::Goal;
     type Diff = Diff<R::Key, R::Value>;
     type Answer = R::Answer;
     type Overlay = Overlay<R::Key, R::Value>;
 
-    fn execute(&self, over: &Self::Overlay, goal: &R::Goal) -> Result<(Self::Diff, R::Answer), Failed> {
+    fn execute(&self, over: &Self::Overlay, goal: &R::Goal) -> Result<(Self::Diff, R::Answer), GoalError> {
         let view = self.view(over);
         let (wanted, answer) = R::run(view, goal)?;
         Ok((Diff::towards(view, wanted)?, answer))
     }
 
-    fn lay(&self, over: &mut Self::Overlay, diff: Self::Diff) -> Result<(), Misfit> {
+    fn stage(&self, over: &mut Self::Overlay, diff: Self::Diff) -> Result<(), DiffMismatch> {
         diff.fits(self.view(over))?;
         let mut sum = over.sum().unwrap_or(&self.sum).clone();
         follow(&mut sum, &diff);
-        over.lay(diff, sum);
+        over.stage(diff, sum);
         Ok(())
     }
 
-    fn settle(&mut self, over: &mut Self::Overlay) -> Result<bool, Misfit> {
+    fn commit_oldest(&mut self, over: &mut Self::Overlay) -> Result<bool, DiffMismatch> {
         let Some(oldest) = over.oldest() else { return Ok(false) };
         self.apply(oldest)?;
-        over.lift();
+        over.drop_oldest();
         Ok(true)
     }
 
-    fn apply(&mut self, diff: &Self::Diff) -> Result<(), Misfit> {
+    fn apply(&mut self, diff: &Self::Diff) -> Result<(), DiffMismatch> {
         diff.fits(self.view(&Overlay::default()))?;
         follow(&mut self.sum, diff);
         for change in diff {
@@ -149,8 +152,8 @@ impl<R: Rules> Machine for Table<R> {
 
     fn snapshot(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        coded::put_text(R::KIND, &mut bytes);
-        coded::put_length(self.rows.len(), &mut bytes);
+        codec::put_text(R::KIND, &mut bytes);
+        codec::put_length(self.rows.len(), &mut bytes);
         for (key, value) in &self.rows {
             key.encode(&mut bytes);
             value.encode(&mut bytes);
@@ -158,23 +161,23 @@ impl<R: Rules> Machine for Table<R> {
         bytes
     }
 
-    /// Accepts only the bytes that [`Machine::snapshot`] writes, so that each state has exactly one snapshot.
+    /// Accepts only the bytes that [`StateMachine::snapshot`] writes, so that each state has exactly one snapshot.
     fn restore(mut bytes: &[u8]) -> Result<Self, BadSnapshot> {
         let bad = |what| BadSnapshot::new(R::KIND, what);
         let from = &mut bytes;
-        if coded::take_text(from).as_deref() != Some(R::KIND) {
-            return Err(bad("it begins otherwise"));
+        if codec::take_text(from).as_deref() != Some(R::KIND) {
+            return Err(bad("it has another kind"));
         }
-        let count = coded::take_length(from).ok_or(bad("it is cut off"))?;
+        let count = codec::take_length(from).ok_or(bad("it is truncated"))?;
         let mut table = Self::default();
         for _ in 0..count {
             let row = R::Key::decode(from).and_then(|key| Some((key, R::Value::decode(from)?)));
-            let (key, value) = row.ok_or(bad("a row cannot be read"))?;
+            let (key, value) = row.ok_or(bad("a row cannot be decoded"))?;
             if table.rows.last_key_value().is_some_and(|(last, _)| *last >= key) {
                 return Err(bad("its rows are out of order"));
             }
             table.insert(key, value);
         }
-        if from.is_empty() { Ok(table) } else { Err(bad("something follows its last row")) }
+        if from.is_empty() { Ok(table) } else { Err(bad("it has bytes after its last row")) }
     }
 }

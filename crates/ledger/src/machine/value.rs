@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 
 use serde::{Deserialize, Serialize};
 
-use super::coded::{self, Coded};
+use super::codec::{self, Codec};
 use super::limits::{ARGUMENTS, KEY_BYTES, SYMBOL_BYTES, TEXT_BYTES};
 
 /// A value. Integers come before symbols, and symbols before texts. Within a kind, integers are ordered numerically,
@@ -34,7 +34,7 @@ pub struct Text(String);
 #[non_exhaustive]
 pub enum BadValue {
     /// The word is not a valid symbol.
-    #[error("a symbol is a letter and then letters, digits and `_`, at most {SYMBOL_BYTES}")]
+    #[error("a symbol is a letter followed by letters, digits and `_`, at most {SYMBOL_BYTES}")]
     Symbol,
     /// The text is too long.
     #[error("a text has at most {TEXT_BYTES} bytes, and this one has {0}")]
@@ -159,17 +159,17 @@ impl fmt::Display for Value {
     }
 }
 
-impl Coded for Symbol {
+impl Codec for Symbol {
     fn encode(&self, into: &mut Vec<u8>) {
-        coded::put_text(&self.0, into);
+        codec::put_text(&self.0, into);
     }
 
     fn decode(from: &mut &[u8]) -> Option<Self> {
-        Self::new(coded::take_text(from)?).ok()
+        Self::new(codec::take_text(from)?).ok()
     }
 }
 
-impl Coded for Value {
+impl Codec for Value {
     fn encode(&self, into: &mut Vec<u8>) {
         match self {
             Self::Integer(number) => {
@@ -182,17 +182,17 @@ impl Coded for Value {
             }
             Self::Text(Text(text)) => {
                 into.push(2);
-                coded::put_text(text, into);
+                codec::put_text(text, into);
             }
         }
     }
 
     fn decode(from: &mut &[u8]) -> Option<Self> {
-        let [kind] = coded::take(from)?;
+        let [kind] = codec::take(from)?;
         match kind {
-            0 => Some(Self::Integer(i64::from_le_bytes(coded::take(from)?))),
+            0 => Some(Self::Integer(i64::from_le_bytes(codec::take(from)?))),
             1 => Symbol::decode(from).map(Self::Symbol),
-            2 => Text::new(coded::take_text(from)?).ok().map(Self::Text),
+            2 => Text::new(codec::take_text(from)?).ok().map(Self::Text),
             _ => None,
         }
     }

@@ -1,72 +1,74 @@
-//! What can go wrong around a node.
+//! The errors of the runtime.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use holdoff_net::PublicKey;
 
-use crate::state::Tear;
+use crate::state::Divergence;
 
-/// What went wrong with a node, what is true then, and what to do about it.
+/// An error of a node: what failed, what is true now, and the next action.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Somebody else has the ledger open. Nothing has changed.
-    #[error("another process has the ledger in {} open: wait until it has ended, or end it", .0.display())]
+    /// Another process has the ledger open. Nothing has changed.
+    #[error("another process has the ledger in {} open: stop it, or wait until it has ended", .0.display())]
     InUse(PathBuf),
-    /// There is no such ledger here. Nothing has changed.
+    /// The ledger does not exist here. Nothing has changed.
     #[error(
-        "there is no ledger `{0}` here: found it (`holdoff ledger init`) or join it (`holdoff ledger join`)"
+        "there is no ledger `{0}` here: create it (`holdoff ledger init`) or join it (`holdoff ledger join`)"
     )]
-    NoLedger(String),
-    /// There is one already. Nothing has changed.
-    #[error("there is a ledger `{0}` here already: use it, or another namespace or directory")]
-    IsThere(String),
-    /// That is no name for a ledger. Nothing has changed.
-    #[error("{0:?} is no name for a ledger: 1 to 64 letters, digits, `-` and `_`")]
+    UnknownLedger(String),
+    /// The ledger already exists here. Nothing has changed.
+    #[error("the ledger `{0}` already exists here: use it, or choose another namespace or directory")]
+    AlreadyExists(String),
+    /// The namespace is not valid. Nothing has changed.
+    #[error("invalid ledger name {0:?}: use 1 to 64 letters, digits, `-` and `_`")]
     BadNamespace(String),
     /// Another release wrote the store. Nothing has changed.
     #[error(
         "the ledger's store has format {found}, and this release reads {known}: use the release that wrote it, or let the \
-         node join anew with an empty directory"
+         node join again with an empty directory"
     )]
     Format {
-        /// The format it has.
+        /// The format of the store.
         found: u64,
-        /// The latest that is known here.
+        /// The format that this release reads.
         known: u64,
     },
-    /// The disk has failed. The node has stopped, and has told nobody what it could not store.
+    /// The disk has failed. The node has stopped, and has reported nothing that it could not store.
     #[error(
-        "the ledger's disk has failed: {0}. What was stored is taken up when it is started again; if the disk is lost or \
-         damaged, join again from an empty directory with the same key"
+        "the ledger's disk has failed: {0}. Start the node again: it continues from the stored records. If the disk is \
+         lost or damaged, join again from an empty directory with the same key"
     )]
     Disk(String),
-    /// What is decided does not fit what is here. The node has stopped.
+    /// A decided entry does not fit the state of this node. The node has stopped.
     #[error(
-        "this node has stopped, because what is decided does not fit what it has: {0}. Join again from an empty directory"
+        "the node has stopped, because a decided entry does not fit its state: {0}. Join again from an empty directory"
     )]
-    Torn(#[from] Tear),
-    /// A file with a key could not be read or written.
+    Diverged(#[from] Divergence),
+    /// A key file could not be read or written.
     #[error("{0}")]
     Key(String),
     /// A link or the server has failed.
     #[error("{0}")]
     Net(String),
-    /// Nobody leads, or the leader could not be reached. Nothing has changed.
-    #[error("no leader was found within {0:?}: a majority of voters must be there and reach each other")]
+    /// There is no leader, or the leader could not be reached. Nothing has changed.
+    #[error(
+        "no leader was found within {0:?}: start a majority of the voters, and check that they reach each other"
+    )]
     NoLeader(Duration),
-    /// Only members can be asked about, and only voters can lead.
-    #[error("{0} is not a member of this ledger that votes: see `holdoff ledger members`")]
+    /// The key is not the key of a voter.
+    #[error("{0} is not a voter of this ledger: see `holdoff ledger members`")]
     NotAVoter(PublicKey),
-    /// The leader did not do it. Nothing has changed.
+    /// The leader has rejected the request. Nothing has changed.
     #[error("{0}")]
-    NotNow(String),
+    Rejected(String),
     /// The node has stopped.
     #[error("the ledger's node has stopped: {0}")]
     Stopped(String),
-    /// As many things are asked of the node as it takes. Nothing was done.
-    #[error("the ledger's node is busy with as much as it takes: try again in a moment")]
+    /// The queue of the node is full. Nothing has changed.
+    #[error("the ledger's node is overloaded: try again later")]
     Busy,
 }
 

@@ -1,103 +1,108 @@
-//! All ledgers of one process: one key, one door, one line to each other node.
+//! The host: all ledgers of one process, with one key, one server and one link to each other node.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use holdoff_net::{Key, PublicKey, Server, ServerOptions};
+use holdoff_net::{PeerAddress, PublicKey, SecretKey, Server, ServerOptions};
+use holdoff_paxos::NodeId;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use super::book::Book;
-use super::door::{Door, Room, Rooms};
-use super::identity::{LedgerId, node_id};
-use super::joining::{self, Contact, Learned};
-use super::lines::{self, Lines};
-use super::node::{Node, Shared};
-use super::roster::Member;
-use super::store::{About, Store};
-use super::task::{Event, Parts, Task};
+use super::address_book::AddressBook;
+use super::identity::LedgerId;
+use super::joining::{self, LearnedLedger};
+use super::node::{Node, NodeShared};
+use super::peers::{self, Peers};
+use super::roster::LedgerMember;
+use super::service::{HostedLedger, PeerService, Registry};
+use super::store::{LedgerInfo, Store};
+use super::task::{Event, Task, TaskParts};
 use super::wire::ROLE;
-use super::{Error, Housed, Settings, clock, writer};
+use super::{Error, NodeMachine, Settings, clock, writer};
 
 const KEY: &str = "node.key";
 const EXTENSION: &str = "redb";
-/// As many things may wait for a node's task; whoever brings more waits.
+/// The maximum number of events in the queue of a node's task. A sender waits while the queue is full.
 const EVENTS: usize = 4096;
-/// As many connections one node may have here: an old one may not have noticed yet that it is over.
+/// The maximum number of connections of one peer: the server may not yet have noticed that an old one is closed.
 const CONNECTIONS_WITH_KEY: usize = 8;
-/// How long the disk may take at the end.
+/// The time that the last write may take when a ledger stops.
 const LAST_COMMIT: Duration = Duration::from_secs(10);
 
-/// All ledgers of one process, while it runs. Dropped, it stops them.
-pub struct Host<M: Housed> {
+/// Runs all ledgers of one process. Dropping the host stops them.
+pub struct Host<M: NodeMachine> {
     server: Server,
-    inside: Arc<Inside<M>>,
-    _ending: Ending<M>,
+    state: Arc<HostState<M>>,
+    _stop_on_drop: StopOnDrop<M>,
 }
 
-/// Ends all that runs when the host is dropped.
-struct Ending<M: Housed>(Arc<Inside<M>>);
+/// Stops all tasks when the host is dropped.
+struct StopOnDrop<M: NodeMachine>(Arc<HostState<M>>);
 
-struct Inside<M: Housed> {
-    key: Key,
+struct HostState<M: NodeMachine> {
+    key: SecretKey,
     address: String,
     settings: Settings,
-    lines: Arc<Lines>,
-    rooms: Arc<Rooms<M>>,
-    /// What runs, by the name of its ledger.
-    running: Mutex<BTreeMap<String, Running>>,
+    peers: Arc<Peers>,
+    registry: Arc<Registry<M>>,
+    /// The running tasks, by namespace.
+    running: Mutex<BTreeMap<String, RunningTask>>,
 }
 
-/// A task that ends when nobody keeps it.
+/// A task that is aborted when this is dropped.
 #[derive(Debug)]
-struct Running(JoinHandle<()>);
+struct RunningTask(JoinHandle<()>);
 
-/// Makes a new ledger with this name in this directory, which this node decides alone until others come.
+/// Creates a ledger with this name in this directory. This node is its only voter until other nodes are admitted.
 ///
-/// Nothing runs by that: start a [`Host`] on the directory. Returns the node's key.
-pub fn found(data: &Path, namespace: &str) -> Result<(PublicKey, LedgerId), Error> {
-    let (key, store) = begin(data, namespace)?;
-    let about = new_ledger(&key, &store)?;
-    Ok((key.public(), about.ledger))
+/// Starts no node: start a [`Host`] on the directory. Returns the node's key and the ledger's id.
+pub fn create(data: &Path, namespace: &str) -> Result<(PublicKey, LedgerId), Error> {
+    let (key, store) = open_empty(data, namespace)?;
+    let info = new_ledger(&key, &store)?;
+    Ok((key.public(), info.ledger))
 }
 
-/// Makes room for a ledger with this name in this directory, of which these are members.
+/// Prepares this directory for a node that joins the ledger with this name through the given members.
 ///
-/// Nothing runs by that: have a member admit the key that is returned, and start a [`Host`] on the directory.
-pub fn join(data: &Path, namespace: &str, contacts: &[Contact]) -> Result<PublicKey, Error> {
-    let (key, store) = begin(data, namespace)?;
-    store.remember(&contacts)?;
+/// Starts no node: have a member admit the returned key, and start a [`Host`] on the directory.
+pub fn join(data: &Path, namespace: &str, contacts: &[PeerAddress]) -> Result<PublicKey, Error> {
+    let (key, store) = open_empty(data, namespace)?;
+    store.set_contacts(&contacts)?;
     Ok(key.public())
 }
 
-fn begin(data: &Path, namespace: &str) -> Result<(Key, Store), Error> {
+fn open_empty(data: &Path, namespace: &str) -> Result<(SecretKey, Store), Error> {
     let path = path(data, namespace)?;
-    make(data)?;
-    let key = Key::load_or_create(data.join(KEY))?;
+    create_directory(data)?;
+    let key = SecretKey::load_or_create(data.join(KEY))?;
     let store = Store::open(&path)?;
-    if store.is_of_something()? {
-        return Err(Error::IsThere(namespace.to_owned()));
+    if store.is_initialized()? {
+        return Err(Error::AlreadyExists(namespace.to_owned()));
     }
     Ok((key, store))
 }
 
-fn new_ledger(key: &Key, store: &Store) -> Result<About, Error> {
+fn new_ledger(key: &SecretKey, store: &Store) -> Result<LedgerInfo, Error> {
     let mut id = [0; 16];
-    getrandom::fill(&mut id).map_err(|error| Error::NotNow(error.to_string()))?;
-    let about = About { ledger: LedgerId(id), founder: node_id(&key.public(), store.life()) };
-    store.enter(&about)?;
-    Ok(about)
+    getrandom::fill(&mut id).map_err(|error| Error::Rejected(error.to_string()))?;
+    let info = LedgerInfo {
+        ledger: LedgerId(id),
+        founder: NodeId::derive(key.public().as_bytes(), store.incarnation()),
+    };
+    store.set_ledger(&info)?;
+    Ok(info)
 }
 
-fn make(data: &Path) -> Result<(), Error> {
-    holdoff_disk::folder::make(data).map_err(|error| Error::Disk(format!("{}: {error}", data.display())))
+fn create_directory(data: &Path) -> Result<(), Error> {
+    holdoff_disk::directory::create(data).map_err(|error| Error::Disk(format!("{}: {error}", data.display())))
 }
 
-/// A namespace is the name of a file.
+/// Returns the path of a ledger's store. The namespace is the name of the file.
 fn path(data: &Path, namespace: &str) -> Result<PathBuf, Error> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     if (1..=64).contains(&namespace.len()) && namespace.bytes().all(is_plain) {
@@ -106,105 +111,106 @@ fn path(data: &Path, namespace: &str) -> Result<PathBuf, Error> {
     Err(Error::BadNamespace(namespace.to_owned()))
 }
 
-/// The names of the ledgers in a directory.
+/// Returns the names of the ledgers in a directory.
 fn namespaces(data: &Path) -> Result<Vec<String>, Error> {
     let failed = |error: std::io::Error| Error::Disk(format!("{}: {error}", data.display()));
-    let mut found = Vec::new();
+    let mut names = Vec::new();
     for entry in std::fs::read_dir(data).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
         let is_store = path.extension().is_some_and(|extension| extension == EXTENSION);
-        found.extend(path.file_stem().and_then(|stem| stem.to_str()).filter(|_| is_store).map(str::to_owned));
+        names.extend(path.file_stem().and_then(|stem| stem.to_str()).filter(|_| is_store).map(str::to_owned));
     }
-    found.sort();
-    Ok(found)
+    names.sort();
+    Ok(names)
 }
 
-impl<M: Housed> Host<M> {
-    /// Starts all ledgers that are in the directory.
+impl<M: NodeMachine> Host<M> {
+    /// Starts all ledgers in the directory. Not cancel-safe: dropping the future stops the ledgers again.
     pub async fn start(settings: Settings) -> Result<Self, Error> {
-        make(&settings.data)?;
-        let key = Key::load_or_create(settings.data.join(KEY))?;
-        let rooms = Arc::new(Rooms::default());
+        create_directory(&settings.data)?;
+        let key = SecretKey::load_or_create(settings.data.join(KEY))?;
+        let registry = Arc::new(Registry::default());
         let options = ServerOptions {
-            allow: Rooms::allow(&rooms),
+            allow: Registry::allow_list(&registry),
             roles: vec![ROLE.to_owned()],
             max_connections_with_key: CONNECTIONS_WITH_KEY,
-            limits: lines::limits(),
+            limits: peers::limits(),
             ..ServerOptions::default()
         };
         let server =
-            Server::start(&key, &settings.listen.to_string(), Door::new(rooms.clone()), options).await?;
+            Server::start(&key, &settings.listen.to_string(), PeerService::new(registry.clone()), options)
+                .await?;
         let address = settings.advertise.clone().unwrap_or_else(|| server.address().to_string());
-        let lines = Arc::new(Lines::new(key.clone())?);
-        let inside = Inside { key, address, settings, lines, rooms, running: Mutex::default() };
-        let inside = Arc::new(inside);
-        let host = Self { server, inside: inside.clone(), _ending: Ending(inside) };
-        if !host.inside.settings.in_memory {
-            for namespace in namespaces(&host.inside.settings.data)? {
-                let store = Store::open(&path(&host.inside.settings.data, &namespace)?)?;
-                Inside::take_up(&host.inside, &namespace, store)?;
+        let peers = Arc::new(Peers::new(key.clone())?);
+        let state = HostState { key, address, settings, peers, registry, running: Mutex::default() };
+        let state = Arc::new(state);
+        let host = Self { server, state: state.clone(), _stop_on_drop: StopOnDrop(state) };
+        if !host.state.settings.in_memory {
+            for namespace in namespaces(&host.state.settings.data)? {
+                let store = Store::open(&path(&host.state.settings.data, &namespace)?)?;
+                HostState::start_ledger(&host.state, &namespace, store)?;
             }
         }
         Ok(host)
     }
 
-    /// Makes a new ledger with this name, which this node decides alone until others come, and starts it.
-    pub fn found(&self, namespace: &str) -> Result<Node<M>, Error> {
-        let store = self.inside.new_store(namespace)?;
-        new_ledger(&self.inside.key, &store)?;
-        Inside::take_up(&self.inside, namespace, store)?;
-        self.ledger(namespace).ok_or_else(|| Error::NoLedger(namespace.to_owned()))
+    /// Creates a ledger with this name and starts it. This node is its only voter until other nodes are admitted.
+    pub fn create(&self, namespace: &str) -> Result<Node<M>, Error> {
+        let store = self.state.new_store(namespace)?;
+        new_ledger(&self.state.key, &store)?;
+        HostState::start_ledger(&self.state, namespace, store)?;
+        self.ledger(namespace).ok_or_else(|| Error::UnknownLedger(namespace.to_owned()))
     }
 
-    /// Joins a ledger with this name, of which these are members, as soon as one of them has admitted this node.
-    pub fn join(&self, namespace: &str, contacts: &[Contact]) -> Result<(), Error> {
-        let store = self.inside.new_store(namespace)?;
-        store.remember(&contacts)?;
-        Inside::take_up(&self.inside, namespace, store)
+    /// Joins the ledger with this name through the given members, as soon as one of them has admitted this node.
+    pub fn join(&self, namespace: &str, contacts: &[PeerAddress]) -> Result<(), Error> {
+        let store = self.state.new_store(namespace)?;
+        store.set_contacts(&contacts)?;
+        HostState::start_ledger(&self.state, namespace, store)
     }
 
-    /// Who this node is.
+    /// Returns the public key of this node.
     pub fn key(&self) -> PublicKey {
-        self.inside.key.public()
+        self.state.key.public()
     }
 
-    /// Where it listens.
+    /// Returns the address at which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// Who it is, and where, for others.
-    pub fn contact(&self) -> Contact {
-        Contact { key: self.key(), address: self.inside.address.clone() }
+    /// Returns the key and the address under which peers reach this node.
+    pub fn contact(&self) -> PeerAddress {
+        PeerAddress { key: self.key(), address: self.state.address.clone() }
     }
 
-    /// The ledger with this name, once it is known which one that is.
+    /// Returns the node of the ledger with this name, or `None` if the ledger is unknown or the node is still joining.
     pub fn ledger(&self, namespace: &str) -> Option<Node<M>> {
-        self.inside.rooms.node(namespace)
+        self.state.registry.node(namespace)
     }
 
-    /// The names of all ledgers, and whether it is known yet which ones they are.
+    /// Returns the names of all ledgers, and whether each is running; a ledger that is still joining is not.
     pub fn ledgers(&self) -> Vec<(String, bool)> {
-        self.inside.rooms.names()
+        self.state.registry.names()
     }
 
-    /// A way to the ledgers. Whoever keeps this does not keep them running.
+    /// Returns a function that looks up ledgers by name. Holding it does not keep the ledgers running.
     pub fn ledgers_by_name(
         &self,
     ) -> impl Fn(&str) -> Option<Node<M>> + Clone + Send + Sync + 'static + use<M> {
-        let rooms = self.inside.rooms.clone();
-        move |namespace| rooms.node(namespace)
+        let registry = self.state.registry.clone();
+        move |namespace| registry.node(namespace)
     }
 
-    /// A way to the names of all ledgers, as [`ledgers`](Self::ledgers) has them.
+    /// Returns a function that lists all ledgers like [`ledgers`](Self::ledgers).
     pub fn names(&self) -> impl Fn() -> Vec<(String, bool)> + Clone + Send + Sync + 'static + use<M> {
-        let rooms = self.inside.rooms.clone();
-        move || rooms.names()
+        let registry = self.state.registry.clone();
+        move || registry.names()
     }
 
-    /// Waits until the ledger with this name is known here.
+    /// Waits until the ledger with this name runs here. Cancel-safe.
     pub async fn joined(&self, namespace: &str, within: Duration) -> Result<Node<M>, Error> {
-        let mut changes = self.inside.rooms.changes();
+        let mut changes = self.state.registry.changes();
         let known = async {
             loop {
                 if let Some(node) = self.ledger(namespace) {
@@ -214,115 +220,117 @@ impl<M: Housed> Host<M> {
             }
         };
         let node = clock::within(within, known).await.ok().flatten();
-        node.ok_or_else(|| Error::NoLedger(namespace.to_owned()))
+        node.ok_or_else(|| Error::UnknownLedger(namespace.to_owned()))
     }
 
-    /// Ends all ledgers; when this returns another process may open them.
+    /// Stops all ledgers. When this returns, another process may open them. Not cancel-safe: after a cancellation the
+    /// ledgers are stopped without waiting for their last write.
     pub async fn stop(self, grace: Duration) {
-        let open = self.inside.rooms.clear();
+        let open = self.state.registry.clear();
         for node in &open {
-            // An error means that it has ended already.
+            // An error means that the node has stopped already.
             drop(node.events.send(Event::Stop).await);
         }
-        let running = std::mem::take(&mut *self.inside.running());
+        let running = std::mem::take(&mut *self.state.running());
         for (namespace, mut running) in running {
             if !open.iter().any(|node| node.namespace() == namespace) {
                 continue;
             }
             if clock::within(LAST_COMMIT, &mut running.0).await.is_err() {
-                tracing::warn!(namespace, "a ledger's disk takes long; it is left behind");
+                tracing::warn!(namespace, "gave up waiting for the last write of a ledger");
             }
         }
-        self.inside.lines.clear();
+        self.state.peers.clear();
         self.server.shutdown(grace).await;
     }
 }
 
-impl<M: Housed> Inside<M> {
-    fn running(&self) -> MutexGuard<'_, BTreeMap<String, Running>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+impl<M: NodeMachine> HostState<M> {
+    fn running(&self) -> MutexGuard<'_, BTreeMap<String, RunningTask>> {
+        self.running.lock()
     }
 
-    /// An empty store for a ledger that is not there yet.
+    /// Returns an empty store for a new ledger.
     fn new_store(&self, namespace: &str) -> Result<Store, Error> {
         let path = path(&self.settings.data, namespace)?;
-        if self.rooms.has(namespace) {
-            return Err(Error::IsThere(namespace.to_owned()));
+        if self.registry.has(namespace) {
+            return Err(Error::AlreadyExists(namespace.to_owned()));
         }
         if self.settings.in_memory {
             return Store::in_memory();
         }
         let store = Store::open(&path)?;
-        if store.is_of_something()? { Err(Error::IsThere(namespace.to_owned())) } else { Ok(store) }
+        if store.is_initialized()? { Err(Error::AlreadyExists(namespace.to_owned())) } else { Ok(store) }
     }
 
-    /// Starts what is in a store: a ledger, or the attempt to join one.
-    fn take_up(inside: &Arc<Self>, namespace: &str, store: Store) -> Result<(), Error> {
-        let contacts: Vec<Contact> = store.contacts()?.unwrap_or_default();
-        let (name, inside_too) = (namespace.to_owned(), inside.clone());
-        let task = if store.about()?.is_some() {
-            tokio::spawn(inside.open(namespace, store, Vec::new(), contacts)?)
+    /// Starts the ledger in a store, or the attempt to join one.
+    fn start_ledger(state: &Arc<Self>, namespace: &str, store: Store) -> Result<(), Error> {
+        let contacts: Vec<PeerAddress> = store.contacts()?.unwrap_or_default();
+        let (name, state_of_task) = (namespace.to_owned(), state.clone());
+        let task = if store.ledger_info()?.is_some() {
+            tokio::spawn(state.open(namespace, store, Vec::new(), contacts)?)
         } else {
             let keys = contacts.iter().map(|contact| contact.key).collect();
-            inside.rooms.put(namespace, Room::Joining(keys));
+            state.registry.put(namespace, HostedLedger::Joining(keys));
             tokio::spawn(async move {
-                let Learned { about, members } = joining::learn(&name, &contacts, &inside_too.lines).await;
-                let opened = store.enter(&about);
-                match opened.and_then(|()| inside_too.open(&name, store, members, Vec::new())) {
+                let LearnedLedger { info, members } =
+                    joining::learn(&name, &contacts, &state_of_task.peers).await;
+                let opened = store.set_ledger(&info);
+                match opened.and_then(|()| state_of_task.open(&name, store, members, Vec::new())) {
                     Ok(runs) => runs.await,
-                    Err(error) => tracing::error!(namespace = name, %error, "the ledger could not be opened"),
+                    Err(error) => tracing::error!(namespace = name, %error, "failed to open a ledger"),
                 }
             })
         };
-        inside.running().insert(namespace.to_owned(), Running(task));
+        state.running().insert(namespace.to_owned(), RunningTask(task));
         Ok(())
     }
 
-    /// Opens a ledger of which something is known; what is returned runs it. Who must be asked for members is asked
-    /// meanwhile.
+    /// Opens a known ledger. The returned future runs it, and asks the contacts for the members if the node is not
+    /// among the members that it knows.
     fn open(
         &self,
         namespace: &str,
         store: Store,
-        members: Vec<(PublicKey, Member)>,
-        contacts: Vec<Contact>,
+        members: Vec<(PublicKey, LedgerMember)>,
+        contacts: Vec<PeerAddress>,
     ) -> Result<impl Future<Output = ()> + Send + 'static + use<M>, Error> {
-        let about = store.about()?.ok_or_else(|| Error::NoLedger(namespace.to_owned()))?;
-        let (life, book) = (store.life(), Arc::new(Book::default()));
-        let parts = Parts {
+        let info = store.ledger_info()?.ok_or_else(|| Error::UnknownLedger(namespace.to_owned()))?;
+        let (incarnation, address_book) = (store.incarnation(), Arc::new(AddressBook::default()));
+        let parts = TaskParts {
             namespace: namespace.to_owned(),
-            about,
+            info,
             key: self.key.clone(),
-            life,
+            incarnation,
             address: self.address.clone(),
             settings: self.settings.clone(),
-            store: store.load::<super::Estate<M>>(&about)?,
+            store: store.load::<super::NodeState<M>>(&info)?,
             contacts: members,
-            book: book.clone(),
-            lines: self.lines.clone(),
+            address_book: address_book.clone(),
+            peers: self.peers.clone(),
         };
-        let (task, glance) = Task::<M>::new(parts)?;
+        let (task, status) = Task::<M>::new(parts)?;
         let (events, waiting) = mpsc::channel(EVENTS);
         let (disk, thread) =
             writer::start(store, events.downgrade()).map_err(|error| Error::Disk(error.to_string()))?;
         let (ended, why) = watch::channel(None);
-        let shared = Shared {
-            ledger: about.ledger,
+        let shared = NodeShared {
+            ledger: info.ledger,
             namespace: namespace.to_owned(),
             key: self.key.public(),
-            book,
-            lines: self.lines.clone(),
-            patience: self.settings.patience,
+            address_book,
+            peers: self.peers.clone(),
+            call_timeout: self.settings.call_timeout,
             ended: why,
         };
-        let node = Node { events: events.clone(), glance, shared: Arc::new(shared) };
+        let node = Node { events: events.clone(), status, shared: Arc::new(shared) };
         let asks = !task.is_known();
-        self.rooms.put(namespace, Room::Open { about, life, node });
-        let (name, lines) = (namespace.to_owned(), self.lines.clone());
+        self.registry.put(namespace, HostedLedger::Running { info, incarnation, node });
+        let (name, peers) = (namespace.to_owned(), self.peers.clone());
         let learning = async move {
             if asks && !contacts.is_empty() {
-                let Learned { members, .. } = joining::learn(&name, &contacts, &lines).await;
-                drop(events.send(Event::Learned(members)).await);
+                let LearnedLedger { members, .. } = joining::learn(&name, &contacts, &peers).await;
+                drop(events.send(Event::MembersLearned(members)).await);
             }
             drop(events);
             std::future::pending::<()>().await;
@@ -334,31 +342,31 @@ impl<M: Housed> Inside<M> {
                 () = learning => Ok(()),
             };
             if let Err(error) = &result {
-                tracing::error!(namespace = name, %error, "a ledger's node has stopped");
+                tracing::error!(namespace = name, %error, "stopped a ledger's node after an error");
             }
             ended.send_replace(Some(
-                result.err().unwrap_or_else(|| Error::Stopped("it was told to".to_owned())),
+                result.err().unwrap_or_else(|| Error::Stopped("the process has stopped it".to_owned())),
             ));
             drop(tokio::task::spawn_blocking(move || thread.join()).await);
         })
     }
 }
 
-impl<M: Housed> Drop for Ending<M> {
+impl<M: NodeMachine> Drop for StopOnDrop<M> {
     fn drop(&mut self) {
-        self.0.rooms.clear();
+        self.0.registry.clear();
         self.0.running().clear();
-        self.0.lines.clear();
+        self.0.peers.clear();
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningTask {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-impl<M: Housed> fmt::Debug for Host<M> {
+impl<M: NodeMachine> fmt::Debug for Host<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Host({}, {:?})", self.contact(), self.ledgers())
     }

@@ -1,53 +1,44 @@
-//! Who is who: ledgers, nodes, and what nodes sign.
+//! The ids of ledgers, and the signatures of nodes.
 
 use std::fmt;
 use std::str::FromStr;
 
-use holdoff_net::{Key, PublicKey};
+use holdoff_net::{PublicKey, SecretKey, SignatureCache, Verifier};
 use holdoff_paxos::{NodeId, Slot};
 use serde::{Deserialize, Serialize};
 
-use crate::certificate::{Notary, Signature};
+use crate::certificate::{HeadSignature, Notary};
 use crate::entry::Hash;
 
-const NODE: &str = "holdoff ledger v1: a key and the life of its storage";
-/// What the signatures under histories are for.
-const SEAL: &[u8] = b"holdoff ledger seal";
+/// The context of signature shares: a signature made for another purpose is not valid as one.
+const SIGNATURE_CONTEXT: &[u8] = b"holdoff ledger signature share";
 
-/// Which ledger. Drawn at random when it is founded.
+/// The id of a ledger: a random number that is drawn when the ledger is created.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LedgerId(pub [u8; 16]);
 
-/// A node: its key and the life of its storage, drawn anew when that is made.
+/// Signs for one node of one ledger, and verifies the signatures of other nodes.
 ///
-/// Whoever lost its storage lost its promises with it: it comes back as somebody else.
-pub fn node_id(key: &PublicKey, life: u64) -> NodeId {
-    let mut hasher = blake3::Hasher::new_derive_key(NODE);
-    let digest = *hasher.update(key.as_bytes()).update(&life.to_le_bytes()).finalize().as_bytes();
-    let (short, _) = digest.split_first_chunk().unwrap_or((&[0; 16], &[]));
-    NodeId(u128::from_be_bytes(*short))
-}
-
-/// Signs for one node of one ledger, and knows whether others did.
-///
-/// A signature brings the key and the life that make up its signer's id: whoever knows the id needs no list of keys.
+/// A signature contains the key and the incarnation that determine its signer's id, so that a verifier needs no list of
+/// keys.
 #[derive(Clone, Debug)]
-pub(super) struct Sealing {
+pub(super) struct NodeNotary {
     ledger: LedgerId,
-    key: Key,
-    life: u64,
+    key: SecretKey,
+    incarnation: u64,
+    verified: SignatureCache,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Signed {
     key: PublicKey,
-    life: u64,
+    incarnation: u64,
     signature: holdoff_net::Signature,
 }
 
-impl Sealing {
-    pub(super) fn new(ledger: LedgerId, key: Key, life: u64) -> Self {
-        Self { ledger, key, life }
+impl NodeNotary {
+    pub(super) fn new(ledger: LedgerId, key: SecretKey, incarnation: u64) -> Self {
+        Self { ledger, key, incarnation, verified: SignatureCache::default() }
     }
 
     fn statement(&self, index: Slot, hash: Hash) -> Vec<u8> {
@@ -58,18 +49,19 @@ impl Sealing {
     }
 }
 
-impl Notary for Sealing {
-    fn sign(&self, index: Slot, hash: Hash) -> Signature {
-        let signature = self.key.sign(SEAL, &self.statement(index, hash));
-        let signed = Signed { key: self.key.public(), life: self.life, signature };
-        Signature(postcard::to_stdvec(&signed).unwrap_or_default())
+impl Notary for NodeNotary {
+    fn sign(&self, index: Slot, hash: Hash) -> HeadSignature {
+        let signature = self.key.sign(SIGNATURE_CONTEXT, &self.statement(index, hash));
+        let signed = Signed { key: self.key.public(), incarnation: self.incarnation, signature };
+        HeadSignature(postcard::to_stdvec(&signed).unwrap_or_default())
     }
 
-    fn is_signed(&self, by: NodeId, index: Slot, hash: Hash, signature: &Signature) -> bool {
-        let Ok((Signed { key, life, signature }, [])) = postcard::take_from_bytes(&signature.0) else {
+    fn is_signed(&self, by: NodeId, index: Slot, hash: Hash, signature: &HeadSignature) -> bool {
+        let Ok((Signed { key, incarnation, signature }, [])) = postcard::take_from_bytes(&signature.0) else {
             return false;
         };
-        node_id(&key, life) == by && key.verify(SEAL, &self.statement(index, hash), &signature)
+        NodeId::derive(key.as_bytes(), incarnation) == by
+            && self.verified.is_signed(&key, SIGNATURE_CONTEXT, &self.statement(index, hash), &signature)
     }
 }
 
@@ -85,9 +77,9 @@ impl fmt::Debug for LedgerId {
     }
 }
 
-/// A text is no id of a ledger.
+/// The error for a text that is not a ledger id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("a ledger's id has 32 hexadecimal digits, and this is not one")]
+#[error("invalid ledger id: a ledger id has 32 hexadecimal digits")]
 pub struct BadLedgerId;
 
 impl FromStr for LedgerId {
@@ -105,25 +97,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signature_is_good_for_its_signer_its_place_and_its_ledger_alone() {
-        let key = |byte| Key::from_secret(&[byte; 32]);
+    fn a_signature_is_valid_for_its_signer_its_index_and_its_ledger_only() {
+        let key = |byte| SecretKey::from_secret(&[byte; 32]);
         let (mine, theirs) =
-            (Sealing::new(LedgerId([1; 16]), key(1), 7), Sealing::new(LedgerId([1; 16]), key(2), 7));
-        let elsewhere = Sealing::new(LedgerId([2; 16]), key(1), 7);
-        let (me, hash) = (node_id(&key(1).public(), 7), Hash::default());
+            (NodeNotary::new(LedgerId([1; 16]), key(1), 7), NodeNotary::new(LedgerId([1; 16]), key(2), 7));
+        let elsewhere = NodeNotary::new(LedgerId([2; 16]), key(1), 7);
+        let (me, hash) = (NodeId::derive(key(1).public().as_bytes(), 7), Hash::default());
         let signature = mine.sign(Slot(3), hash);
         assert!(theirs.is_signed(me, Slot(3), hash, &signature));
         assert!(!theirs.is_signed(me, Slot(4), hash, &signature));
         assert!(!elsewhere.is_signed(me, Slot(3), hash, &signature));
-        for other in [node_id(&key(1).public(), 8), node_id(&key(2).public(), 7)] {
+        for other in
+            [NodeId::derive(key(1).public().as_bytes(), 8), NodeId::derive(key(2).public().as_bytes(), 7)]
+        {
             assert!(!theirs.is_signed(other, Slot(3), hash, &signature));
         }
         assert!(!theirs.is_signed(me, Slot(3), hash, &theirs.sign(Slot(3), hash)));
-        assert!(!theirs.is_signed(me, Slot(3), hash, &Signature(vec![1, 2, 3])));
+        assert!(!theirs.is_signed(me, Slot(3), hash, &HeadSignature(vec![1, 2, 3])));
     }
 
     #[test]
-    fn ids_are_read_as_they_are_written() {
+    fn a_formatted_id_parses_to_the_same_id() {
         let id = LedgerId(*b"0123456789abcdef");
         assert_eq!(id.to_string().parse(), Ok(id));
         for wrong in ["", "00", "+1323334353637383961626364656667a", "zz"] {

@@ -1,113 +1,64 @@
-//! Becoming a member: a node that knows only some members asks them which ledger it is.
+//! How a new node finds its ledger: it asks the members that it knows.
 
-use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
-use holdoff_net::PublicKey;
-use serde::{Deserialize, Serialize};
+use holdoff_net::{PeerAddress, PublicKey};
+use holdoff_policy::Jitter;
+use holdoff_retry::Backoff;
 
 use super::Error;
-use super::lines::Lines;
-use super::roster::Member;
-use super::store::About;
-use super::waiting::Waiting;
+use super::peers::Peers;
+use super::roster::LedgerMember;
+use super::store::LedgerInfo;
 use super::wire::{Reply, Request};
 
-/// A member as people write it: `KEY@HOST:PORT`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Contact {
-    /// Who it is.
-    pub key: PublicKey,
-    /// Where it listens.
-    pub address: String,
+/// The ledger and its members, as a member has described them.
+pub(super) struct LearnedLedger {
+    pub(super) info: LedgerInfo,
+    pub(super) members: Vec<(PublicKey, LedgerMember)>,
 }
 
-/// A text is no contact.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error(
-    "{0:?} is no member: write its key of 64 hexadecimal digits, `@`, and where it listens, as host:port"
-)]
-pub struct BadContact(String);
-
-impl FromStr for Contact {
-    type Err = BadContact;
-
-    fn from_str(text: &str) -> Result<Self, BadContact> {
-        let bad = || BadContact(text.to_owned());
-        let (key, address) = text.split_once('@').ok_or_else(bad)?;
-        let has_port = address
-            .rsplit_once(':')
-            .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
-        let key = key.parse().map_err(|_| bad())?;
-        if has_port { Ok(Self { key, address: address.to_owned() }) } else { Err(bad()) }
-    }
-}
-
-impl fmt::Display for Contact {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}@{}", self.key, self.address)
-    }
-}
-
-/// What a new node has learned of its ledger.
-pub(super) struct Learned {
-    pub(super) about: About,
-    pub(super) members: Vec<(PublicKey, Member)>,
-}
-
-/// Asks one contact after the other which ledger has this name, until one says so.
-pub(super) async fn learn(namespace: &str, contacts: &[Contact], lines: &Lines) -> Learned {
-    // Soon at first, then every few seconds, until somebody has admitted this node.
-    let mut waiting = Waiting::between(Duration::from_millis(200), Duration::from_secs(2));
+/// Asks one contact after the other for the ledger with this name, until one answers.
+pub(super) async fn learn(namespace: &str, contacts: &[PeerAddress], peers: &Peers) -> LearnedLedger {
+    // A member must admit this node first, which takes as long as its operator needs.
+    let mut backoff = Backoff::exponential(Duration::from_millis(200), Duration::from_secs(2), Jitter::Equal);
     loop {
         for contact in contacts {
-            match ask(namespace, contact, lines).await {
+            match ask(namespace, contact, peers).await {
                 Ok(learned) => return learned,
                 Err(error) => tracing::info!(
                     namespace, member = %contact.key, %error,
-                    "a member does not say which ledger this is: has it admitted this node's key?"
+                    "failed to learn the ledger from a member: check that it has admitted this node's key"
                 ),
             }
         }
-        waiting.wait().await;
+        backoff.wait().await;
     }
 }
 
-async fn ask(namespace: &str, contact: &Contact, lines: &Lines) -> Result<Learned, Error> {
-    let link = lines.link(&contact.key, &contact.address)?;
-    match link.ask(&Request::Who(namespace.to_owned())).await? {
-        Reply::Ledger { about, life, mut members } => {
-            // Whoever answers is somebody, whatever its list says.
+async fn ask(namespace: &str, contact: &PeerAddress, peers: &Peers) -> Result<LearnedLedger, Error> {
+    let link = peers.link(&contact.key, &contact.address)?;
+    match link.call_value(&Request::DescribeLedger(namespace.to_owned())).await? {
+        Reply::Ledger { info, incarnation, mut members } => {
+            // The replying node is a member, even if its list does not contain it yet.
             let known = members.iter_mut().find(|(key, _)| *key == contact.key);
             match known {
-                Some((_, member)) => member.life = Some(life),
-                None => members.push((contact.key, contact.member(life))),
+                Some((_, member)) => member.incarnation = Some(incarnation),
+                None => members.push((contact.key, unlisted(contact, incarnation))),
             }
-            Ok(Learned { about, members })
+            Ok(LearnedLedger { info, members })
         }
-        Reply::NotDone(why) => Err(Error::NotNow(why)),
-        other => Err(Error::Net(format!("a member has answered something else: {other:?}"))),
+        Reply::Rejected(why) => Err(Error::Rejected(why)),
+        other => Err(Error::Net(format!("unexpected reply from a member: {other:?}"))),
     }
 }
 
-impl Contact {
-    fn member(&self, life: u64) -> Member {
-        Member { name: String::new(), address: self.address.clone(), votes: false, life: Some(life) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn contacts_are_read_as_they_are_written() {
-        let key = holdoff_net::Key::from_secret(&[7; 32]).public();
-        let contact = Contact { key, address: "node-1.example:4848".to_owned() };
-        assert_eq!(contact.to_string().parse(), Ok(contact));
-        for wrong in ["", "@", "host:1", &format!("{key}@host"), &format!("{key}@:1"), "ff@host:1"] {
-            assert!(wrong.parse::<Contact>().is_err(), "{wrong}");
-        }
+/// Returns the entry of a member that is not on its own list.
+fn unlisted(contact: &PeerAddress, incarnation: u64) -> LedgerMember {
+    LedgerMember {
+        name: String::new(),
+        address: contact.address.clone(),
+        votes: false,
+        incarnation: Some(incarnation),
     }
 }

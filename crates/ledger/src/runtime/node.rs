@@ -1,4 +1,4 @@
-//! One ledger of a process, for whoever uses it.
+//! The handle of a node, through which callers use a ledger.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,104 +6,105 @@ use std::time::Duration;
 
 use holdoff_net::PublicKey;
 use holdoff_paxos::Slot;
-use holdoff_paxos::log::Payload;
+use holdoff_paxos::log::EntryPayload;
+use holdoff_policy::Jitter;
+use holdoff_retry::Backoff;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::book::Book;
+use super::address_book::AddressBook;
 use super::identity::LedgerId;
-use super::lines::Lines;
-use super::roster::{Member, Wish};
-use super::status::{Glance, Status};
-use super::task::{Answered, Event, History, Led, NotLed};
-use super::waiting::Waiting;
-use super::wire::{Reply, Request, Wanted};
-use super::{AnswerOf, Error, Estate, GoalOf, Housed, clock};
-use crate::entry::{Entry, Logged, TxId};
-use crate::ledger::{How, Outcome, Verified};
-use crate::machine::{Either, Failed};
+use super::peers::Peers;
+use super::roster::{LedgerMember, MembershipChange};
+use super::status::{LedgerStatus, NodeStatus};
+use super::task::{Event, HistoryReply, LeaderError, LeaderReply, ReadReply};
+use super::wire::{LeaderCommand, Reply, Request};
+use super::{AnswerOf, Error, GoalOf, NodeMachine, NodeState, clock};
+use crate::entry::{LogEntry, Transaction, TxId};
+use crate::ledger::{Consistency, Outcome, Verification};
+use crate::machine::{Either, GoalError};
 
-/// The core ends a transaction when its time is over; whoever hears nothing this long after that does not know.
+/// The additional time that a caller waits after the result timeout. Without an answer by then, the outcome is unknown.
 const GRACE: Duration = Duration::from_secs(2);
-/// So many entries are asked for at a time.
-const PAGE: usize = 256;
+/// The number of entries that a subscription requests at a time.
+const BATCH: usize = 256;
 
-/// A node of one ledger, while it runs. Clones are the same node.
-pub struct Node<M: Housed> {
+/// The handle of a node of one ledger. Clones refer to the same node.
+pub struct Node<M: NodeMachine> {
     pub(super) events: mpsc::Sender<Event<M>>,
-    pub(super) glance: watch::Receiver<Glance>,
-    pub(super) shared: Arc<Shared>,
+    pub(super) status: watch::Receiver<NodeStatus>,
+    pub(super) shared: Arc<NodeShared>,
 }
 
-/// What stays the same while a node runs.
-pub(super) struct Shared {
+/// The parts of a node that do not change while it runs.
+pub(super) struct NodeShared {
     pub(super) ledger: LedgerId,
     pub(super) namespace: String,
     pub(super) key: PublicKey,
-    pub(super) book: Arc<Book>,
-    pub(super) lines: Arc<Lines>,
-    pub(super) patience: Duration,
-    /// Why it has stopped, once it has.
+    pub(super) address_book: Arc<AddressBook>,
+    pub(super) peers: Arc<Peers>,
+    pub(super) call_timeout: Duration,
+    /// The reason why the node has stopped, if it has.
     pub(super) ended: watch::Receiver<Option<Error>>,
 }
 
-/// An entry of the history, and its place.
+/// An entry of the history, with its index.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Page<M: Housed> {
-    /// Its place.
+pub struct HistoryEntry<M: NodeMachine> {
+    /// The index of the entry.
     pub index: Slot,
-    /// What stands there.
-    pub entry: Logged<Estate<M>>,
+    /// The entry.
+    pub entry: LogEntry<NodeState<M>>,
 }
 
-impl<M: Housed> Page<M> {
-    /// What it changed; nothing if it changed something else than what the ledger is for.
+impl<M: NodeMachine> HistoryEntry<M> {
+    /// Returns the changes of the callers' machine, or `None` if the entry changes the roster or the configuration.
     pub fn diff(&self) -> Option<&M::Diff> {
         match &self.entry.payload {
-            Payload::Value(Entry { diff: Either::Second(diff), .. }) => Some(diff),
+            EntryPayload::Value(Transaction { diff: Either::Second(diff), .. }) => Some(diff),
             _ => None,
         }
     }
 }
 
-impl<M: Housed> Clone for Node<M> {
+impl<M: NodeMachine> Clone for Node<M> {
     fn clone(&self) -> Self {
-        Self { events: self.events.clone(), glance: self.glance.clone(), shared: self.shared.clone() }
+        Self { events: self.events.clone(), status: self.status.clone(), shared: self.shared.clone() }
     }
 }
 
-impl<M: Housed> fmt::Debug for Node<M> {
+impl<M: NodeMachine> fmt::Debug for Node<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Node({} of ledger `{}`)", self.shared.key, self.shared.namespace)
     }
 }
 
-impl<M: Housed> Node<M> {
-    /// A name for a transaction that nobody has used.
+impl<M: NodeMachine> Node<M> {
+    /// Returns a new random transaction id.
     pub fn new_tx_id() -> Result<TxId, Error> {
         let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes).map_err(|error| Error::NotNow(error.to_string()))?;
+        getrandom::fill(&mut bytes).map_err(|error| Error::Rejected(error.to_string()))?;
         Ok(TxId(u128::from_be_bytes(bytes)))
     }
 
-    /// What the ledger is called.
+    /// Returns the name of the ledger.
     pub fn namespace(&self) -> &str {
         &self.shared.namespace
     }
 
-    /// Which ledger it is.
+    /// Returns the id of the ledger.
     pub fn ledger(&self) -> LedgerId {
         self.shared.ledger
     }
 
-    /// By which key this node goes.
+    /// Returns the public key of this node.
     pub fn key(&self) -> PublicKey {
         self.shared.key
     }
 
-    /// Has something done, wherever the leader is, and says what came of it.
+    /// Submits a transaction and waits for its outcome. The node forwards it to the leader.
     ///
-    /// The same name again is the same transaction: it happens once at most. What the caller does not wait for to its end
-    /// goes on by itself.
+    /// A repeated id is the same transaction, which commits at most once. Cancel-safe: a cancelled call does not cancel
+    /// the transaction, and a call with the same id waits for the same outcome.
     pub async fn submit(
         &self,
         tx_id: TxId,
@@ -117,22 +118,43 @@ impl<M: Housed> Node<M> {
         }))
     }
 
-    /// Makes somebody a member, or changes what is said of one.
+    /// Submits a transaction, and submits it again under the same id while its outcome is unknown. Never returns
+    /// [`Outcome::Unknown`].
+    ///
+    /// `NoQuorum` and `TooMany` describe the last submission: after an earlier one whose outcome was unknown, the
+    /// transaction may still commit. `timeout` limits each submission, not the call. After a cancellation the outcome is
+    /// unknown: call this again with the same id to resolve it.
+    pub async fn submit_until_known(
+        &self,
+        tx_id: TxId,
+        goal: M::Goal,
+        timeout: Duration,
+    ) -> Result<Outcome<M::Answer>, Error> {
+        let mut backoff = leader_backoff();
+        loop {
+            match self.submit(tx_id, goal.clone(), timeout).await? {
+                Outcome::Unknown => backoff.wait().await,
+                outcome => return Ok(outcome),
+            }
+        }
+    }
+
+    /// Adds a member, or changes the name, address and role of a member. After a cancellation the outcome is unknown.
     pub async fn admit(
         &self,
         key: PublicKey,
-        member: Member,
+        member: LedgerMember,
         within: Duration,
     ) -> Result<Outcome<()>, Error> {
-        self.change_members(Wish::Admit(key, member), within).await
+        self.change_members(MembershipChange::Admit(key, member), within).await
     }
 
-    /// Makes somebody a member no longer.
+    /// Removes a member. After a cancellation the outcome is unknown.
     pub async fn dismiss(&self, key: PublicKey, within: Duration) -> Result<Outcome<()>, Error> {
-        self.change_members(Wish::Dismiss(key), within).await
+        self.change_members(MembershipChange::Remove(key), within).await
     }
 
-    async fn change_members(&self, wish: Wish, within: Duration) -> Result<Outcome<()>, Error> {
+    async fn change_members(&self, wish: MembershipChange, within: Duration) -> Result<Outcome<()>, Error> {
         let outcome = self.submit_any(Self::new_tx_id()?, Either::First(wish), within).await?;
         Ok(outcome.map(|_| Some(())))
     }
@@ -143,167 +165,175 @@ impl<M: Housed> Node<M> {
         goal: GoalOf<M>,
         within: Duration,
     ) -> Result<Outcome<AnswerOf<M>>, Error> {
-        let ended = self.answered(|reply| Event::Submit { tx_id, goal, reply });
+        let ended = self.request(|reply| Event::Submit { tx_id, goal, reply });
         match clock::within(within.saturating_add(GRACE), ended).await {
             Ok(outcome) => outcome,
             Err(_) => Ok(Outcome::Unknown),
         }
     }
 
-    /// Looks something up: here, or where the leader is. What the goal would change is not changed.
+    /// Executes a goal and discards its changes: at this node, or at the leader if the consistency requires it.
     ///
-    /// Returns the answer, and the last entry that it knows of.
+    /// Returns the answer, and the index of the last entry that it includes. Cancel-safe.
     pub async fn read(
         &self,
         goal: M::Goal,
-        how: How,
+        consistency: Consistency,
         within: Duration,
-    ) -> Result<(Slot, Result<M::Answer, Failed>), Error> {
+    ) -> Result<(Slot, Result<M::Answer, GoalError>), Error> {
         let reading = async {
-            let mut looking = looking();
+            let mut backoff = leader_backoff();
             loop {
-                match self.read_here(goal.clone(), how).await? {
+                match self.read_here(goal.clone(), consistency).await? {
                     Ok(answer) => return Ok(answer),
                     Err(Some(leader)) => {
-                        if let Some(answer) = self.read_there(&leader, &goal, how).await {
+                        if let Some(answer) = self.read_at_leader(&leader, &goal, consistency).await {
                             return Ok(answer);
                         }
                     }
                     Err(None) => {}
                 }
-                looking.wait().await;
+                backoff.wait().await;
             }
         };
         clock::within(within, reading).await.unwrap_or(Err(Error::NoLeader(within)))
     }
 
-    /// Looks something up here, if this node may answer.
-    pub(super) async fn read_here(&self, goal: M::Goal, how: How) -> Result<Answered<M>, Error> {
-        self.answered(|reply| Event::Read { goal, how, reply }).await
+    /// Reads at this node. Returns the known leader if this node may not answer.
+    pub(super) async fn read_here(
+        &self,
+        goal: M::Goal,
+        consistency: Consistency,
+    ) -> Result<ReadReply<M>, Error> {
+        self.request(|reply| Event::Read { goal, consistency, reply }).await
     }
 
-    async fn read_there(
+    async fn read_at_leader(
         &self,
         leader: &PublicKey,
         goal: &M::Goal,
-        how: How,
-    ) -> Option<(Slot, Result<M::Answer, Failed>)> {
+        consistency: Consistency,
+    ) -> Option<(Slot, Result<M::Answer, GoalError>)> {
         let goal = holdoff_net::encode(goal).ok()?;
-        let request = Request::Read { ledger: self.shared.ledger, goal, how };
-        match self.ask(leader, &request).await? {
+        let request = Request::Read { ledger: self.shared.ledger, goal, consistency };
+        match self.call(leader, &request).await? {
             Reply::Read(index, answer) => Some((index, holdoff_net::decode(&answer).ok()?)),
             _ => None,
         }
     }
 
-    /// Lets another voter lead: this one, or whoever has come furthest. Returns to whom it was left; whether that one comes
-    /// to lead, the voters decide.
-    pub async fn hand_over(&self, to: Option<PublicKey>) -> Result<PublicKey, Error> {
-        let wanted = Wanted::HandOver(to);
+    /// Transfers leadership to this voter, or to the voter with the highest applied index. Returns the target; the voters
+    /// decide whether it becomes the leader. After a cancellation the transfer may still happen.
+    pub async fn transfer_leadership(&self, to: Option<PublicKey>) -> Result<PublicKey, Error> {
+        let command = LeaderCommand::TransferLeadership(to);
         let doing = async {
-            let mut looking = looking();
+            let mut backoff = leader_backoff();
             loop {
-                match self.led(wanted).await? {
-                    Ok(who) => return Ok(who),
-                    Err(NotLed::Because(why)) => return Err(Error::NotNow(why)),
-                    Err(NotLed::Elsewhere(Some(leader))) => {
-                        let request = Request::Lead { ledger: self.shared.ledger, wanted };
-                        match self.ask(&leader, &request).await {
-                            Some(Reply::Done(who)) => return Ok(who),
-                            Some(Reply::NotDone(why)) => return Err(Error::NotNow(why)),
+                match self.execute_as_leader(command).await? {
+                    Ok(target) => return Ok(target),
+                    Err(LeaderError::Rejected(why)) => return Err(Error::Rejected(why)),
+                    Err(LeaderError::NotLeader(Some(leader))) => {
+                        let request = Request::LeaderCommand { ledger: self.shared.ledger, command };
+                        match self.call(&leader, &request).await {
+                            Some(Reply::Done(target)) => return Ok(target),
+                            Some(Reply::Rejected(why)) => return Err(Error::Rejected(why)),
                             _ => {}
                         }
                     }
-                    Err(NotLed::Elsewhere(None)) => {}
+                    Err(LeaderError::NotLeader(None)) => {}
                 }
-                looking.wait().await;
+                backoff.wait().await;
             }
         };
-        let patience = self.shared.patience;
-        clock::within(patience, doing).await.unwrap_or(Err(Error::NoLeader(patience)))
+        let call_timeout = self.shared.call_timeout;
+        clock::within(call_timeout, doing).await.unwrap_or(Err(Error::NoLeader(call_timeout)))
     }
 
-    pub(super) async fn led(&self, wanted: Wanted) -> Result<Led, Error> {
-        self.answered(|reply| Event::Lead { wanted, reply }).await
+    pub(super) async fn execute_as_leader(&self, command: LeaderCommand) -> Result<LeaderReply, Error> {
+        self.request(|reply| Event::LeaderCommand { command, reply }).await
     }
 
-    async fn ask(&self, whom: &PublicKey, request: &Request) -> Option<Reply> {
-        let address = self.shared.book.member(whom)?.address;
-        let link = self.shared.lines.link(whom, &address).ok()?;
-        let reply = link.ask_within(self.shared.patience, request).await;
-        reply.inspect_err(|error| tracing::debug!(%error, "the leader was not reached")).ok()
+    async fn call(&self, peer: &PublicKey, request: &Request) -> Option<Reply> {
+        let address = self.shared.address_book.member(peer)?.address;
+        let link = self.shared.peers.link(peer, &address).ok()?;
+        let reply = link.call_value_within(self.shared.call_timeout, request).await;
+        reply.inspect_err(|error| tracing::debug!(%error, "failed to reach the leader")).ok()
     }
 
-    /// How the node is doing.
-    pub async fn status(&self) -> Result<Status, Error> {
-        self.answered(Event::Status).await
+    /// Returns the detailed status of the node. Cancel-safe.
+    pub async fn status(&self) -> Result<LedgerStatus, Error> {
+        self.request(Event::Status).await
     }
 
-    /// The least that is worth watching, as it is now and whenever it changes.
-    pub fn glance(&self) -> watch::Receiver<Glance> {
-        self.glance.clone()
+    /// Returns a receiver of the node's status: the current value, and every change.
+    pub fn watch_status(&self) -> watch::Receiver<NodeStatus> {
+        self.status.clone()
     }
 
-    /// Entries after a place, so many at most.
+    /// Returns at most `limit` entries after an index. Cancel-safe.
     ///
-    /// Older ones than a node keeps are gone: then the error says where those begin that are there.
-    pub async fn history(&self, after: Slot, limit: usize) -> Result<Result<Vec<Page<M>>, Slot>, Error> {
+    /// If the node no longer keeps these entries, the inner error is the index of the oldest entry that it keeps.
+    pub async fn history(
+        &self,
+        after: Slot,
+        limit: usize,
+    ) -> Result<Result<Vec<HistoryEntry<M>>, Slot>, Error> {
         self.history_here(after, limit).await
     }
 
-    async fn history_here(&self, after: Slot, limit: usize) -> Result<History<M>, Error> {
-        self.answered(|reply| Event::History { after, limit, reply }).await
+    async fn history_here(&self, after: Slot, limit: usize) -> Result<HistoryReply<M>, Error> {
+        self.request(|reply| Event::History { after, limit, reply }).await
     }
 
-    /// All entries after a place, as they are applied here.
-    pub fn subscribe(&self, after: Slot) -> Subscription<M> {
-        Subscription { node: self.clone(), after, pages: Vec::new().into_iter() }
+    /// Returns the entries after an index, as this node applies them.
+    pub fn subscribe(&self, after: Slot) -> HistorySubscription<M> {
+        HistorySubscription { node: self.clone(), after, entries: Vec::new().into_iter() }
     }
 
-    /// Goes over the history that this node keeps.
-    pub async fn verify(&self) -> Result<Verified, Error> {
-        self.answered(Event::Verify).await
+    /// Verifies the history that this node keeps. Cancel-safe.
+    pub async fn verify(&self) -> Result<Verification, Error> {
+        self.request(Event::Verify).await
     }
 
-    /// Puts a snapshot in the place of all entries so far on this node's disk, once a majority has signed where they have
-    /// led to. Returns, once it is there, up to where it reaches.
+    /// Replaces all current entries on this node's disk with a snapshot, after a majority has signed their head. Returns
+    /// the last index of the snapshot when it is on disk. After a cancellation the snapshot may still be taken.
     pub async fn compact(&self) -> Result<Slot, Error> {
-        let wanted = self.glance.borrow().head.index;
+        let wanted = self.status.borrow().head.index;
         let compacting = async {
-            let mut looking = looking();
+            let mut backoff = leader_backoff();
             loop {
-                let through = self.answered(Event::Compact).await?;
+                let through = self.request(Event::Compact).await?;
                 if through >= wanted {
                     return Ok(through);
                 }
-                looking.wait().await;
+                backoff.wait().await;
             }
         };
-        let patience = self.shared.patience;
-        clock::within(patience, compacting).await.unwrap_or(Err(Error::NoLeader(patience)))
+        let call_timeout = self.shared.call_timeout;
+        clock::within(call_timeout, compacting).await.unwrap_or(Err(Error::NoLeader(call_timeout)))
     }
 
-    /// Waits until it has stopped, and says why.
+    /// Waits until the node has stopped, and returns the reason. Cancel-safe.
     pub async fn stopped(&self) -> Error {
         let mut ended = self.shared.ended.clone();
         let why = ended.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
-        why.unwrap_or_else(|| Error::Stopped("its process ends".to_owned()))
+        why.unwrap_or_else(|| Error::Stopped("its process stops".to_owned()))
     }
 
-    async fn answered<T>(&self, event: impl FnOnce(oneshot::Sender<T>) -> Event<M>) -> Result<T, Error> {
+    async fn request<T>(&self, event: impl FnOnce(oneshot::Sender<T>) -> Event<M>) -> Result<T, Error> {
         let (reply, answer) = oneshot::channel();
-        self.events.send(event(reply)).await.map_err(|_| self.why())?;
-        answer.await.map_err(|_| self.why())
+        self.events.send(event(reply)).await.map_err(|_| self.stop_reason())?;
+        answer.await.map_err(|_| self.stop_reason())
     }
 
-    fn why(&self) -> Error {
+    fn stop_reason(&self) -> Error {
         let why = self.shared.ended.borrow().clone();
-        why.unwrap_or_else(|| Error::Stopped("its process ends".to_owned()))
+        why.unwrap_or_else(|| Error::Stopped("its process stops".to_owned()))
     }
 }
 
 impl<A> Outcome<A> {
-    /// The same for another form of the answer; what has none is unknown.
+    /// Converts the answer. An answer that cannot be converted makes the outcome unknown.
     fn map<B>(self, answer: impl FnOnce(A) -> Option<B>) -> Outcome<B> {
         match self {
             Self::Committed { index, result } => match answer(result) {
@@ -318,30 +348,31 @@ impl<A> Outcome<A> {
     }
 }
 
-/// Entries as they are applied.
+/// The entries of a ledger, as a node applies them.
 #[derive(Debug)]
-pub struct Subscription<M: Housed> {
+pub struct HistorySubscription<M: NodeMachine> {
     node: Node<M>,
     after: Slot,
-    pages: std::vec::IntoIter<Page<M>>,
+    entries: std::vec::IntoIter<HistoryEntry<M>>,
 }
 
-impl<M: Housed> Subscription<M> {
-    /// The next entry, when it is there.
+impl<M: NodeMachine> HistorySubscription<M> {
+    /// Waits for the next entry. Cancel-safe.
     ///
-    /// `Ok(Err(slot))` says that those before this slot are not kept any more: they are missed, and it goes on from there.
-    pub async fn next(&mut self) -> Result<Result<Page<M>, Slot>, Error> {
+    /// `Ok(Err(index))` means that the node no longer keeps the entries before this index. The subscription has missed
+    /// them, and continues from there.
+    pub async fn next(&mut self) -> Result<Result<HistoryEntry<M>, Slot>, Error> {
         loop {
-            if let Some(page) = self.pages.next() {
-                self.after = page.index;
-                return Ok(Ok(page));
+            if let Some(entry) = self.entries.next() {
+                self.after = entry.index;
+                return Ok(Ok(entry));
             }
             let after = self.after;
-            let mut glance = self.node.glance();
-            let news = glance.wait_for(|glance| glance.head.index > after).await;
-            drop(news.map_err(|_| self.node.why())?);
-            match self.node.history_here(after, PAGE).await? {
-                Ok(pages) => self.pages = pages.into_iter(),
+            let mut status = self.node.watch_status();
+            let news = status.wait_for(|status| status.head.index > after).await;
+            drop(news.map_err(|_| self.node.stop_reason())?);
+            match self.node.history_here(after, BATCH).await? {
+                Ok(entries) => self.entries = entries.into_iter(),
                 Err(first) => {
                     self.after = Slot(first.0.saturating_sub(1));
                     return Ok(Err(first));
@@ -351,7 +382,7 @@ impl<M: Housed> Subscription<M> {
     }
 }
 
-/// How to look for a leader.
-fn looking() -> Waiting {
-    Waiting::between(Duration::from_millis(10), Duration::from_millis(300))
+/// Returns the backoff of the search for a leader.
+fn leader_backoff() -> Backoff {
+    Backoff::exponential(Duration::from_millis(10), Duration::from_millis(300), Jitter::Equal)
 }

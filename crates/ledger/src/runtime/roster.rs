@@ -1,6 +1,6 @@
-//! Who belongs to a ledger, and who of them shall vote: a table in its own history.
+//! The roster: the members of a ledger and their intended roles, as a table in the ledger's own history.
 //!
-//! It says what is wanted. Whoever leads sees to it that those who vote are those who shall.
+//! The roster states the intended configuration. The leader changes the voters until they match it.
 
 use std::collections::BTreeMap;
 
@@ -8,76 +8,81 @@ use holdoff_net::PublicKey;
 use holdoff_paxos::NodeId;
 use serde::{Deserialize, Serialize};
 
-use super::identity::node_id;
-use crate::machine::coded::{self, Coded};
-use crate::machine::{Failed, Ran, Rules, Table, View};
+use crate::machine::codec::{self, Codec};
+use crate::machine::{Execution, GoalError, Rules, Table, TableView};
 
-/// A ledger has no more members.
+/// The maximum number of members of a ledger.
 pub const MAX_MEMBERS: usize = 128;
-/// A member's name is no longer, nor its address.
+/// The maximum size of a member's name and of its address, in bytes.
 pub const MAX_NAME_BYTES: usize = 64;
 
 /// The members of a ledger, by their keys.
 pub type Roster = Table<RosterRules>;
 
-/// How members come and go.
+/// The rules by which membership changes modify the roster.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct RosterRules;
 
-/// A member.
+/// A member of a ledger.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Member {
-    /// What people call it.
+pub struct LedgerMember {
+    /// The display name.
     pub name: String,
-    /// Where it listens, as `host:port`.
+    /// The address at which it listens, as `host:port`.
     pub address: String,
-    /// Whether it shall vote. Who does not, learns.
+    /// True if the member should vote. A member that does not vote is a learner.
     pub votes: bool,
-    /// The life of its storage, once it has shown itself.
-    pub life: Option<u64>,
+    /// The incarnation of its storage; `None` until the member has connected.
+    pub incarnation: Option<u64>,
 }
 
-/// What can be done to the list of members.
+/// A change of the roster.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Wish {
-    /// This is a member. If it is one already, it moves there, is called so, and votes or not; its life stays.
-    Admit(PublicKey, Member),
-    /// A member has come, with this storage.
-    Appear(PublicKey, u64),
-    /// This is no member any more.
-    Dismiss(PublicKey),
-    /// A member listens there from now on; whatever else is said of it stays.
+pub enum MembershipChange {
+    /// Adds a member, or replaces its name, address and role. The incarnation of an existing member stays.
+    Admit(PublicKey, LedgerMember),
+    /// Records the incarnation of a member's storage.
+    Connect(PublicKey, u64),
+    /// Removes a member.
+    Remove(PublicKey),
+    /// Replaces the address of a member.
     Move(PublicKey, String),
 }
 
 impl Rules for RosterRules {
     const KIND: &'static str = "roster";
     type Key = PublicKey;
-    type Value = Member;
-    type Goal = Wish;
+    type Value = LedgerMember;
+    type Goal = MembershipChange;
     type Answer = ();
 
-    fn run(view: View<'_, PublicKey, Member>, wish: &Wish) -> Result<Ran<Self>, Failed> {
-        let there = |key: &PublicKey| view.get(key).cloned().ok_or(Failed::NotThere(format!("member {key}")));
-        let (key, after) = match wish {
-            Wish::Admit(key, member) => {
+    fn run(
+        view: TableView<'_, PublicKey, LedgerMember>,
+        change: &MembershipChange,
+    ) -> Result<Execution<Self>, GoalError> {
+        let known =
+            |key: &PublicKey| view.get(key).cloned().ok_or(GoalError::NotThere(format!("member {key}")));
+        let (key, after) = match change {
+            MembershipChange::Admit(key, member) => {
                 let before = view.get(key);
                 member.check()?;
                 if before.is_none()
                     && view.starting_at(&PublicKey::from_bytes([0; 32])).count() >= MAX_MEMBERS
                 {
-                    return Err(Failed::too_much("members", MAX_MEMBERS));
+                    return Err(GoalError::too_much("members", MAX_MEMBERS));
                 }
-                let life = member.life.or_else(|| before.and_then(|before| before.life));
-                (key, Some(Member { life, ..member.clone() }))
+                let incarnation = member.incarnation.or_else(|| before.and_then(|before| before.incarnation));
+                (key, Some(LedgerMember { incarnation, ..member.clone() }))
             }
-            Wish::Appear(key, life) => (key, Some(Member { life: Some(*life), ..there(key)? })),
-            Wish::Dismiss(key) => {
-                there(key)?;
+            MembershipChange::Connect(key, incarnation) => {
+                (key, Some(LedgerMember { incarnation: Some(*incarnation), ..known(key)? }))
+            }
+            MembershipChange::Remove(key) => {
+                known(key)?;
                 (key, None)
             }
-            Wish::Move(key, address) => {
-                let member = Member { address: address.clone(), ..there(key)? };
+            MembershipChange::Move(key, address) => {
+                let member = LedgerMember { address: address.clone(), ..known(key)? };
                 member.check()?;
                 (key, Some(member))
             }
@@ -86,47 +91,47 @@ impl Rules for RosterRules {
     }
 }
 
-impl Member {
-    /// Its id, once it has shown itself.
+impl LedgerMember {
+    /// Returns the node id, or `None` until the member has connected.
     pub fn id(&self, key: &PublicKey) -> Option<NodeId> {
-        self.life.map(|life| node_id(key, life))
+        self.incarnation.map(|incarnation| NodeId::derive(key.as_bytes(), incarnation))
     }
 
-    fn check(&self) -> Result<(), Failed> {
+    fn check(&self) -> Result<(), GoalError> {
         let is_long = |text: &String| text.len() > MAX_NAME_BYTES;
         if is_long(&self.name) || is_long(&self.address) {
-            return Err(Failed::too_much("bytes of a name or an address", MAX_NAME_BYTES));
+            return Err(GoalError::too_much("bytes of a name or an address", MAX_NAME_BYTES));
         }
         Ok(())
     }
 }
 
-impl Coded for PublicKey {
+impl Codec for PublicKey {
     fn encode(&self, into: &mut Vec<u8>) {
         into.extend(self.as_bytes());
     }
 
     fn decode(from: &mut &[u8]) -> Option<Self> {
-        coded::take(from).map(Self::from_bytes)
+        codec::take(from).map(Self::from_bytes)
     }
 }
 
-impl Coded for Member {
+impl Codec for LedgerMember {
     fn encode(&self, into: &mut Vec<u8>) {
-        coded::put_text(&self.name, into);
-        coded::put_text(&self.address, into);
+        codec::put_text(&self.name, into);
+        codec::put_text(&self.address, into);
         into.push(u8::from(self.votes));
-        into.push(u8::from(self.life.is_some()));
-        into.extend(self.life.unwrap_or_default().to_le_bytes());
+        into.push(u8::from(self.incarnation.is_some()));
+        into.extend(self.incarnation.unwrap_or_default().to_le_bytes());
     }
 
     fn decode(from: &mut &[u8]) -> Option<Self> {
-        let (name, address) = (coded::take_text(from)?, coded::take_text(from)?);
-        let mut flag = || coded::take(from).and_then(|[byte]| (byte < 2).then_some(byte == 1));
+        let (name, address) = (codec::take_text(from)?, codec::take_text(from)?);
+        let mut flag = || codec::take(from).and_then(|[byte]| (byte < 2).then_some(byte == 1));
         let (votes, is_known) = (flag()?, flag()?);
-        let life = u64::from_le_bytes(coded::take(from)?);
-        let life = if is_known { Some(life) } else { (life == 0).then_some(None)? };
-        let member = Self { name, address, votes, life };
+        let incarnation = u64::from_le_bytes(codec::take(from)?);
+        let incarnation = if is_known { Some(incarnation) } else { (incarnation == 0).then_some(None)? };
+        let member = Self { name, address, votes, incarnation };
         member.check().ok().map(|()| member)
     }
 }
@@ -134,56 +139,58 @@ impl Coded for Member {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Machine;
+    use crate::machine::StateMachine;
 
     fn key(byte: u8) -> PublicKey {
         PublicKey::from_bytes([byte; 32])
     }
 
-    fn member(name: &str, votes: bool) -> Member {
-        Member { name: name.to_owned(), address: "127.0.0.1:1".to_owned(), votes, life: None }
+    fn member(name: &str, votes: bool) -> LedgerMember {
+        LedgerMember { name: name.to_owned(), address: "127.0.0.1:1".to_owned(), votes, incarnation: None }
     }
 
-    fn run(roster: &mut Roster, wish: &Wish) -> Result<(), Failed> {
-        let (diff, ()) = roster.execute(&<_>::default(), wish)?;
+    fn run(roster: &mut Roster, change: &MembershipChange) -> Result<(), GoalError> {
+        let (diff, ()) = roster.execute(&<_>::default(), change)?;
         roster.apply(&diff).unwrap();
         Ok(())
     }
 
     #[test]
-    fn a_member_comes_moves_and_goes() {
+    fn a_member_is_admitted_moved_and_removed() {
         let mut roster = Roster::default();
-        run(&mut roster, &Wish::Admit(key(1), member("a", true))).unwrap();
-        run(&mut roster, &Wish::Appear(key(1), 7)).unwrap();
-        run(&mut roster, &Wish::Admit(key(1), member("b", false))).unwrap();
+        run(&mut roster, &MembershipChange::Admit(key(1), member("a", true))).unwrap();
+        run(&mut roster, &MembershipChange::Connect(key(1), 7)).unwrap();
+        run(&mut roster, &MembershipChange::Admit(key(1), member("b", false))).unwrap();
         let now = roster.get(&key(1)).unwrap();
-        assert_eq!((now.name.as_str(), now.votes, now.life), ("b", false, Some(7)));
-        run(&mut roster, &Wish::Move(key(1), "127.0.0.1:2".to_owned())).unwrap();
-        let moved = Member { address: "127.0.0.1:2".to_owned(), life: Some(7), ..member("b", false) };
+        assert_eq!((now.name.as_str(), now.votes, now.incarnation), ("b", false, Some(7)));
+        run(&mut roster, &MembershipChange::Move(key(1), "127.0.0.1:2".to_owned())).unwrap();
+        let moved =
+            LedgerMember { address: "127.0.0.1:2".to_owned(), incarnation: Some(7), ..member("b", false) };
         assert_eq!(roster.get(&key(1)), Some(&moved));
         assert_eq!(Roster::restore(&roster.snapshot()).unwrap(), roster);
-        run(&mut roster, &Wish::Dismiss(key(1))).unwrap();
+        run(&mut roster, &MembershipChange::Remove(key(1))).unwrap();
         assert!(roster.is_empty());
     }
 
     #[test]
-    fn who_is_not_a_member_neither_comes_nor_moves_nor_goes() {
+    fn changes_of_an_unknown_member_are_rejected() {
         let mut roster = Roster::default();
-        let why = run(&mut roster, &Wish::Appear(key(2), 1)).unwrap_err();
-        assert_eq!(why, run(&mut roster, &Wish::Move(key(2), String::new())).unwrap_err());
-        assert_eq!(why, run(&mut roster, &Wish::Dismiss(key(2))).unwrap_err());
+        let why = run(&mut roster, &MembershipChange::Connect(key(2), 1)).unwrap_err();
+        assert_eq!(why, run(&mut roster, &MembershipChange::Move(key(2), String::new())).unwrap_err());
+        assert_eq!(why, run(&mut roster, &MembershipChange::Remove(key(2))).unwrap_err());
         assert!(why.to_string().contains(&key(2).to_string()), "{why}");
     }
 
     #[test]
-    fn there_are_limits() {
+    fn members_names_and_addresses_are_limited() {
         let mut roster = Roster::default();
         for byte in 0..MAX_MEMBERS {
-            run(&mut roster, &Wish::Admit(key(u8::try_from(byte).unwrap()), member("x", false))).unwrap();
+            run(&mut roster, &MembershipChange::Admit(key(u8::try_from(byte).unwrap()), member("x", false)))
+                .unwrap();
         }
-        assert!(run(&mut roster, &Wish::Admit(key(255), member("x", false))).is_err());
-        run(&mut roster, &Wish::Admit(key(0), member("y", false))).unwrap();
-        assert!(run(&mut roster, &Wish::Admit(key(0), member(&"x".repeat(65), false))).is_err());
-        assert!(run(&mut roster, &Wish::Move(key(0), "x".repeat(65))).is_err());
+        assert!(run(&mut roster, &MembershipChange::Admit(key(255), member("x", false))).is_err());
+        run(&mut roster, &MembershipChange::Admit(key(0), member("y", false))).unwrap();
+        assert!(run(&mut roster, &MembershipChange::Admit(key(0), member(&"x".repeat(65), false))).is_err());
+        assert!(run(&mut roster, &MembershipChange::Move(key(0), "x".repeat(65))).is_err());
     }
 }

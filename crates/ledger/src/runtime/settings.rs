@@ -1,4 +1,4 @@
-//! How a node runs.
+//! The settings of a node.
 
 mod written;
 
@@ -6,35 +6,35 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use written::Written;
+pub use written::FileSettings;
 
 use crate::ledger::Options;
 
-/// How the ledgers of one process run.
+/// The settings of all ledgers of one process.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Settings {
     /// The directory of the key and the stores.
     pub data: PathBuf,
-    /// Where other nodes reach this one.
+    /// The address at which the server listens.
     pub listen: SocketAddr,
-    /// The address that others are told, as `host:port`; unless set, where it listens.
+    /// The address under which other nodes reach this one, as `host:port`. Default: the listening address.
     pub advertise: Option<String>,
-    /// What people call this node; unless set, the first digits of its key.
+    /// The display name of this node. Default: the first digits of its key.
     pub name: Option<String>,
-    /// How patient it is, and how much it keeps.
+    /// The timeouts and limits of the core.
     pub ledger: Options,
-    /// Who should lead, by hearsay.
+    /// The settings of gossip.
     pub gossip: holdoff_gossip::Settings,
-    /// Whether it keeps everything in memory only: what it voted for is gone when it ends, so it comes back as somebody
-    /// else. For tests and measurements.
+    /// True if the stores are in memory only. A restarted node has lost its votes and returns under another id. For
+    /// tests and measurements.
     pub in_memory: bool,
-    /// How long to wait for somebody else's answer.
-    pub patience: Duration,
+    /// The time limit of a call to another node.
+    pub call_timeout: Duration,
 }
 
 impl Settings {
-    /// What is not said otherwise, with the key and the stores in this directory.
+    /// Returns the default settings, with the key and the stores in this directory.
     pub fn new(data: impl Into<PathBuf>) -> Self {
         Self {
             data: data.into(),
@@ -44,7 +44,7 @@ impl Settings {
             ledger: Options::default(),
             gossip: holdoff_gossip::Settings::default(),
             in_memory: false,
-            patience: Duration::from_secs(15),
+            call_timeout: Duration::from_secs(15),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How a node is doing, for people.
+//! The status of a node, for operators.
 
 use std::time::Duration;
 
@@ -6,101 +6,101 @@ use holdoff_net::PublicKey;
 use holdoff_paxos::{NodeId, Slot};
 
 use super::identity::LedgerId;
-use super::roster::Member;
-use super::wire::Head;
+use super::roster::LedgerMember;
+use super::wire::AppliedHead;
 use crate::machine::StateHash;
 
-/// What a node does in its ledger.
+/// The role of a node in its ledger.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Role {
-    /// It leads, and takes transactions.
-    Leads,
-    /// It follows a leader.
-    Follows,
-    /// It votes, and knows of no leader.
-    Looks,
-    /// It does not vote.
-    Learns,
+    /// The node leads and accepts transactions.
+    Leader,
+    /// The node follows a leader.
+    Follower,
+    /// The node votes and knows no leader.
+    Candidate,
+    /// The node does not vote.
+    Learner,
 }
 
-/// The least that is worth watching.
+/// The parts of a node's status that callers watch.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Glance {
-    /// How far it has come.
-    pub head: Head,
-    /// Who leads, as far as it knows.
+pub struct NodeStatus {
+    /// The last applied entry.
+    pub head: AppliedHead,
+    /// The leader, if the node knows it.
     pub leader: Option<PublicKey>,
-    /// Whether that is itself, and it takes transactions.
+    /// True if this node leads and accepts transactions.
     pub leads: bool,
 }
 
-/// How a node is doing.
+/// The detailed status of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct Status {
-    /// In which ledger.
+pub struct LedgerStatus {
+    /// The id of the ledger.
     pub ledger: LedgerId,
-    /// What the ledger is called.
+    /// The name of the ledger.
     pub namespace: String,
-    /// By which key it goes.
+    /// The public key of the node.
     pub key: PublicKey,
-    /// Who it is: the key and the life of its storage.
+    /// The id of the node, from its key and the incarnation of its storage.
     pub node: NodeId,
-    /// What it does.
+    /// The role of the node.
     pub role: Role,
-    /// Who leads, as far as it knows.
+    /// The leader, if the node knows it.
     pub leader: Option<PublicKey>,
-    /// The latest term it has promised: the first place it is for, and the number of the attempt.
+    /// The latest promised term: its first slot, and the number of the attempt.
     pub term: (Slot, u64),
-    /// For how long that has been so.
+    /// The time since the last change of the leader.
     pub tenure: Duration,
-    /// How far it has come.
-    pub head: Head,
+    /// The last applied entry.
+    pub head: AppliedHead,
     /// The hash of the machine's state.
     pub state_hash: StateHash,
-    /// Up to where a majority has signed the history.
+    /// The highest index that a majority has signed.
     pub certified: Slot,
-    /// How many transactions were submitted here and have not ended.
+    /// The number of pending transactions that were submitted at this node.
     pub pending: usize,
-    /// All members.
+    /// All members of the ledger.
     pub members: Vec<MemberStatus>,
-    /// What it has seen since it was started.
-    pub counts: Counts,
-    /// What its core has done since.
-    pub core: crate::Counts,
-    /// What its part in gossip has done.
-    pub hint: holdoff_gossip::Counts,
+    /// The counters of the node since its start.
+    pub counts: NodeCounters,
+    /// The counters of the core since its start.
+    pub core: crate::LedgerCounters,
+    /// The counters of gossip since its start.
+    pub hint: holdoff_gossip::GossipCounters,
 }
 
-/// A member, and how it is doing as far as is known here.
+/// A member, and its status as this node knows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct MemberStatus {
-    /// Its key.
+    /// The public key of the member.
     pub key: PublicKey,
-    /// What the list says of it.
-    pub member: Member,
-    /// Whether it votes now.
+    /// The row of the roster.
+    pub member: LedgerMember,
+    /// True if the member votes now.
     pub votes: bool,
-    /// Whether it was heard of lately.
-    pub is_here: bool,
-    /// How far it has come, if it has said so lately.
-    pub head: Option<Head>,
+    /// True if the member has sent its status recently.
+    pub is_reachable: bool,
+    /// The last entry that the member has applied, if it has sent its status recently.
+    pub head: Option<AppliedHead>,
 }
 
-/// What a node has seen since it was started.
+/// The counters of a node since its start.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
-pub struct Counts {
-    /// Messages from whom nobody knows.
-    pub strangers: u64,
-    /// Messages that cannot be read.
-    pub garbage: u64,
-    /// Times that another node had another hash at the same place: never, unless something is broken.
+pub struct NodeCounters {
+    /// Messages from nodes that are not members, or from another incarnation of a member.
+    pub unknown_senders: u64,
+    /// Messages that could not be decoded.
+    pub malformed: u64,
+    /// Times that a peer had another hash at the same index. Always 0, unless a node is faulty.
     pub diverged: u64,
-    /// Messages of gossip that were sent, without the link's own.
+    /// Gossip messages sent.
     pub gossip_messages: u64,
-    /// Their bytes.
+    /// Bytes of the gossip messages sent, without the overhead of the link.
     pub gossip_bytes: u64,
 }

@@ -1,19 +1,20 @@
-//! What a node has on disk.
+//! The tables of a node on disk.
 //!
-//! One file for each ledger, and one transaction for all that is stored at once: it is there as a whole after a crash, or not
-//! at all. Every row of the log ends with a sum of its bytes: what has rotted is found when it is read, and not believed.
+//! There is one file for each ledger, and one transaction for all records of a batch: after a crash the batch is on disk
+//! as a whole or not at all. Every row ends with a checksum of its bytes, so that a damaged row is detected when it is
+//! read.
 //!
 //! | table | key | value |
 //! |---|---|---|
-//! | `numbers` | `format`, `life` | a number |
-//! | `about` | `ledger`, `founder`; `contacts` | which ledger, and who founded it; whom to ask while that is not known |
-//! | `marks` | `promised`, `accepted`, `decided`, `snapshot` | what the log has of it |
+//! | `metadata` | `format`, `incarnation` | a number |
+//! | `identity` | `ledger`; `contacts` | the ledger's id and founder; the members to ask while the ledger is unknown |
+//! | `log_state` | `promised`, `accepted`, `decided`, `snapshot` | the state of the log |
 //! | `log` | slot | an entry, since the snapshot |
 
 use std::path::Path;
 
-use holdoff_disk::store::{Form, Numbers, OpenError, Opened};
-use holdoff_paxos::log::{Mark, Record, Snapshot, Term};
+use holdoff_disk::store::{MetadataTable, OpenError, OpenStore, StoreSchema};
+use holdoff_paxos::log::{LogId, Record, Snapshot, Term};
 use holdoff_paxos::{Configuration, NodeId, Slot};
 use redb::{Database, ReadableDatabase, ReadableTable, Table, TableDefinition, WriteTransaction};
 use serde::de::DeserializeOwned;
@@ -21,15 +22,15 @@ use serde::{Deserialize, Serialize};
 
 use super::Error;
 use super::identity::LedgerId;
-use crate::entry::Replicated;
+use crate::entry::ReplicatedMachine;
 #[cfg(test)]
-use crate::entry::Value;
+use crate::entry::TransactionOf;
 use crate::ledger;
 use crate::state::Checkpoint;
 
-const NUMBERS: Numbers = TableDefinition::new("numbers");
-const ABOUT: TableDefinition<'static, &'static str, &'static [u8]> = TableDefinition::new("about");
-const MARKS: TableDefinition<'static, &'static str, &'static [u8]> = TableDefinition::new("marks");
+const METADATA: MetadataTable = TableDefinition::new("metadata");
+const IDENTITY: TableDefinition<'static, &'static str, &'static [u8]> = TableDefinition::new("identity");
+const LOG_STATE: TableDefinition<'static, &'static str, &'static [u8]> = TableDefinition::new("log_state");
 const LOG: TableDefinition<'static, u64, &'static [u8]> = TableDefinition::new("log");
 
 const PROMISED: &str = "promised";
@@ -37,147 +38,151 @@ const ACCEPTED: &str = "accepted";
 const DECIDED: &str = "decided";
 const SNAPSHOT: &str = "snapshot";
 
-/// The form of the tables. A release reads its own and earlier ones.
-const FORMAT: u64 = 2;
-const FORM: Form =
-    Form { numbers: NUMBERS, formats: FORMAT..=FORMAT, cache_bytes: 32 * 1024 * 1024, make_tables };
-/// So many bytes of a hash end a row.
-const SUM_BYTES: usize = 8;
-const SUM: &str = "holdoff ledger v1: a row on disk";
+/// The format of the tables. A release reads only its own format.
+const FORMAT: u64 = 3;
+const SCHEMA: StoreSchema = StoreSchema {
+    metadata: METADATA,
+    formats: FORMAT..=FORMAT,
+    cache_bytes: 32 * 1024 * 1024,
+    create_tables,
+};
+/// The size of a row's checksum, in bytes.
+const CHECKSUM_BYTES: usize = 8;
+const CHECKSUM: &str = "holdoff ledger v1: a row on disk";
 
-/// The disk of one node in one ledger. Who has it open keeps everybody else out.
+/// The store of one node in one ledger. Only one process can have it open.
 ///
-/// Whoever was told that writing failed must not use it again, and cannot: what is on disk is not known then.
+/// After a failed write the content of the disk is unknown, and every later write fails.
 #[derive(Debug)]
 pub(super) struct Store {
     database: Database,
-    life: u64,
-    /// The last slot that has a row.
+    incarnation: u64,
+    /// The last slot with a row in the log.
     last: Slot,
     failed: Option<String>,
 }
 
-/// Which ledger it is.
+/// The identity of a ledger.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct About {
-    /// Its id.
+pub struct LedgerInfo {
+    /// The id of the ledger.
     pub ledger: LedgerId,
-    /// Who decided alone, before anybody else was there.
+    /// The node that created the ledger, which is the only voter of the first configuration.
     pub founder: NodeId,
 }
 
-impl About {
-    /// Who decides the first place.
+impl LedgerInfo {
+    /// Returns the first configuration.
     pub(super) fn voters(&self) -> Result<Configuration, Error> {
         Configuration::new([self.founder]).map_err(|error| Error::Disk(error.to_string()))
     }
 }
 
 impl Store {
-    /// Opens the store in this file, or makes an empty one.
+    /// Opens the store in this file, or creates an empty one.
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
-        Self::take_up(FORM.open(path).map_err(|error| match error {
+        Self::from_open_store(SCHEMA.open(path).map_err(|error| match error {
             OpenError::InUse => Error::InUse(path.to_owned()),
             OpenError::Format(found) => Error::Format { found, known: FORMAT },
             OpenError::Disk(why) => Error::Disk(why),
         })?)
     }
 
-    /// A store that is gone when it is dropped.
+    /// Creates a store in memory.
     pub(super) fn in_memory() -> Result<Self, Error> {
-        Self::take_up(FORM.in_memory().map_err(|error| Error::Disk(error.to_string()))?)
+        Self::from_open_store(SCHEMA.in_memory().map_err(|error| Error::Disk(error.to_string()))?)
     }
 
-    /// Opens the store on something like a file. If it is empty, this is the life it begins.
+    /// Opens the store on this backend. An empty backend gets this incarnation.
     #[cfg(test)]
     pub(super) fn open_with(backend: impl redb::StorageBackend, fresh: u64) -> Result<Self, Error> {
-        Self::take_up(FORM.open_on(backend, fresh).map_err(|error| Error::Disk(error.to_string()))?)
+        Self::from_open_store(SCHEMA.open_on(backend, fresh).map_err(|error| Error::Disk(error.to_string()))?)
     }
 
-    fn take_up(Opened { database, life }: Opened) -> Result<Self, Error> {
+    fn from_open_store(OpenStore { database, incarnation }: OpenStore) -> Result<Self, Error> {
         let last = {
             let reading = database.begin_read().map_err(disk)?;
             let log = reading.open_table(LOG).map_err(disk)?;
             log.last().map_err(disk)?.map_or(Slot(0), |(slot, _)| Slot(slot.value()))
         };
-        Ok(Self { database, life, last, failed: None })
+        Ok(Self { database, incarnation, last, failed: None })
     }
 
-    /// Which life of the storage this is, drawn when it was made.
-    pub(super) fn life(&self) -> u64 {
-        self.life
+    /// Returns the incarnation of the storage: a random number that is drawn when the store is created.
+    pub(super) fn incarnation(&self) -> u64 {
+        self.incarnation
     }
 
-    /// Which ledger this is of; `None` if that is not known yet.
-    pub(super) fn about(&self) -> Result<Option<About>, Error> {
-        self.read_about("ledger")
+    /// Returns the ledger of this store, or `None` if the node does not know it yet.
+    pub(super) fn ledger_info(&self) -> Result<Option<LedgerInfo>, Error> {
+        self.read_identity("ledger")
     }
 
-    /// Whom to ask which ledger it is.
+    /// Returns the members to ask for the ledger.
     pub(super) fn contacts<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
-        self.read_about("contacts")
+        self.read_identity("contacts")
     }
 
-    /// Whether it is of a ledger, or meant for one.
-    pub(super) fn is_of_something(&self) -> Result<bool, Error> {
-        Ok(self.about()?.is_some() || self.contacts::<Vec<super::Contact>>()?.is_some())
+    /// Returns true if the store has a ledger, or members to ask for one.
+    pub(super) fn is_initialized(&self) -> Result<bool, Error> {
+        Ok(self.ledger_info()?.is_some() || self.contacts::<Vec<super::PeerAddress>>()?.is_some())
     }
 
-    fn read_about<T: DeserializeOwned>(&self, what: &str) -> Result<Option<T>, Error> {
+    fn read_identity<T: DeserializeOwned>(&self, what: &str) -> Result<Option<T>, Error> {
         let reading = self.database.begin_read().map_err(disk)?;
-        let table = reading.open_table(ABOUT).map_err(disk)?;
+        let table = reading.open_table(IDENTITY).map_err(disk)?;
         let row = table.get(what).map_err(disk)?;
-        row.map(|row| open(row.value(), what)).transpose()
+        row.map(|row| decode(row.value(), what)).transpose()
     }
 
-    /// From now on it is of this ledger.
-    pub(super) fn enter(&self, about: &About) -> Result<(), Error> {
-        self.write_about("ledger", about)
+    /// Stores the ledger of this store.
+    pub(super) fn set_ledger(&self, info: &LedgerInfo) -> Result<(), Error> {
+        self.write_identity("ledger", info)
     }
 
-    /// Remembers whom to ask.
-    pub(super) fn remember(&self, contacts: &impl Serialize) -> Result<(), Error> {
-        self.write_about("contacts", contacts)
+    /// Stores the members to ask for the ledger.
+    pub(super) fn set_contacts(&self, contacts: &impl Serialize) -> Result<(), Error> {
+        self.write_identity("contacts", contacts)
     }
 
-    fn write_about(&self, what: &str, value: &impl Serialize) -> Result<(), Error> {
+    fn write_identity(&self, what: &str, value: &impl Serialize) -> Result<(), Error> {
         let writing = self.database.begin_write().map_err(disk)?;
-        writing.open_table(ABOUT).map_err(disk)?.insert(what, seal(value)?.as_slice()).map_err(disk)?;
+        writing.open_table(IDENTITY).map_err(disk)?.insert(what, encode(value)?.as_slice()).map_err(disk)?;
         writing.commit().map_err(disk)
     }
 
-    /// All that is stored, as the core has it.
-    pub(super) fn load<M: Replicated>(&self, about: &About) -> Result<ledger::Store<M>, Error> {
-        let mut store = ledger::Store::<M>::new(about.voters()?, Checkpoint::default());
+    /// Loads the whole log for the core.
+    pub(super) fn load<M: ReplicatedMachine>(&self, info: &LedgerInfo) -> Result<ledger::Store<M>, Error> {
+        let mut store = ledger::Store::<M>::new(info.voters()?, Checkpoint::default());
         let reading = self.database.begin_read().map_err(disk)?;
-        let marks = reading.open_table(MARKS).map_err(disk)?;
-        if let Some(row) = marks.get(SNAPSHOT).map_err(disk)? {
-            store.apply(Record::Snapshot(open::<Snapshot<_>>(row.value(), SNAPSHOT)?));
+        let log_state = reading.open_table(LOG_STATE).map_err(disk)?;
+        if let Some(row) = log_state.get(SNAPSHOT).map_err(disk)? {
+            store.apply(Record::Snapshot(decode::<Snapshot<_>>(row.value(), SNAPSHOT)?));
         }
         let log = reading.open_table(LOG).map_err(disk)?;
         for row in log.iter().map_err(disk)? {
             let (slot, entry) = row.map_err(disk)?;
             let slot = Slot(slot.value());
             if slot != store.last().next() {
-                return Err(damaged(&format!("the entry at {slot}"), "it follows none"));
+                return Err(damaged(&format!("the entry at {slot}"), "the entry before it is missing"));
             }
-            store.apply(Record::Entry { slot, entry: open(entry.value(), "an entry")? });
+            store.apply(Record::Entry { slot, entry: decode(entry.value(), "entry")? });
         }
-        if let Some(row) = marks.get(ACCEPTED).map_err(disk)? {
-            let term: Term = open(row.value(), ACCEPTED)?;
+        if let Some(row) = log_state.get(ACCEPTED).map_err(disk)? {
+            let term: Term = decode(row.value(), ACCEPTED)?;
             store.apply(Record::Accepted { term, last: store.last() });
         }
-        if let Some(row) = marks.get(PROMISED).map_err(disk)? {
-            store.apply(Record::Promised(open(row.value(), PROMISED)?));
+        if let Some(row) = log_state.get(PROMISED).map_err(disk)? {
+            store.apply(Record::Promised(decode(row.value(), PROMISED)?));
         }
-        if let Some(row) = marks.get(DECIDED).map_err(disk)? {
-            store.apply(Record::Decided(open(row.value(), DECIDED)?));
+        if let Some(row) = log_state.get(DECIDED).map_err(disk)? {
+            store.apply(Record::Decided(decode(row.value(), DECIDED)?));
         }
         Ok(store)
     }
 
-    /// Stores all of it at once. When this returns it is on disk.
-    pub(super) fn write<M: Replicated>(
+    /// Writes all records in one transaction. When this returns, they are on disk.
+    pub(super) fn write<M: ReplicatedMachine>(
         &mut self,
         records: impl IntoIterator<Item = ledger::Record<M>>,
     ) -> Result<(), Error> {
@@ -191,7 +196,7 @@ impl Store {
         written
     }
 
-    fn transact<M: Replicated>(
+    fn transact<M: ReplicatedMachine>(
         &mut self,
         records: impl IntoIterator<Item = ledger::Record<M>>,
     ) -> Result<(), Error> {
@@ -209,15 +214,16 @@ impl Store {
 
 /// The tables of one transaction.
 struct Tables<'t> {
-    marks: Table<'t, &'static str, &'static [u8]>,
+    log_state: Table<'t, &'static str, &'static [u8]>,
     log: Table<'t, u64, &'static [u8]>,
     last: Slot,
 }
 
 impl<'t> Tables<'t> {
     fn of(writing: &'t WriteTransaction, last: Slot) -> Result<Self, Error> {
-        let (marks, log) = (writing.open_table(MARKS).map_err(disk)?, writing.open_table(LOG).map_err(disk)?);
-        Ok(Self { marks, log, last })
+        let (log_state, log) =
+            (writing.open_table(LOG_STATE).map_err(disk)?, writing.open_table(LOG).map_err(disk)?);
+        Ok(Self { log_state, log, last })
     }
 
     fn put<V: Serialize + DeserializeOwned, S: Serialize + DeserializeOwned>(
@@ -225,28 +231,28 @@ impl<'t> Tables<'t> {
         record: Record<V, S>,
     ) -> Result<(), Error> {
         match record {
-            Record::Promised(promises) => self.mark(PROMISED, &promises),
+            Record::Promised(promises) => self.put_state(PROMISED, &promises),
             Record::Accepted { term, last } => {
-                self.cut(last)?;
-                self.mark(ACCEPTED, &term)
+                self.truncate_after(last)?;
+                self.put_state(ACCEPTED, &term)
             }
             Record::Entry { slot, entry } => {
-                self.cut(Slot(slot.0.saturating_sub(1)))?;
-                self.log.insert(slot.0, seal(&entry)?.as_slice()).map_err(disk)?;
+                self.truncate_after(Slot(slot.0.saturating_sub(1)))?;
+                self.log.insert(slot.0, encode(&entry)?.as_slice()).map_err(disk)?;
                 self.last = slot;
                 Ok(())
             }
-            Record::Decided(slot) => self.mark(DECIDED, &slot),
-            Record::Snapshot(snapshot) => self.rest_on(&snapshot),
+            Record::Decided(slot) => self.put_state(DECIDED, &slot),
+            Record::Snapshot(snapshot) => self.install_snapshot(&snapshot),
         }
     }
 
-    fn mark(&mut self, what: &'static str, value: &impl Serialize) -> Result<(), Error> {
-        self.marks.insert(what, seal(value)?.as_slice()).map(drop).map_err(disk)
+    fn put_state(&mut self, what: &'static str, value: &impl Serialize) -> Result<(), Error> {
+        self.log_state.insert(what, encode(value)?.as_slice()).map(drop).map_err(disk)
     }
 
-    /// What comes after a slot is none.
-    fn cut(&mut self, last: Slot) -> Result<(), Error> {
+    /// Removes the entries after a slot.
+    fn truncate_after(&mut self, last: Slot) -> Result<(), Error> {
         if last < self.last {
             self.log.retain_in(last.next().0.., |_, _| false).map_err(disk)?;
             self.last = self.log.last().map_err(disk)?.map_or(Slot(0), |(slot, _)| Slot(slot.value()));
@@ -254,61 +260,64 @@ impl<'t> Tables<'t> {
         Ok(())
     }
 
-    /// The snapshot stands for all up to its last; what comes after it stays if it goes on from the same.
-    fn rest_on<S: Serialize + DeserializeOwned>(&mut self, snapshot: &Snapshot<S>) -> Result<(), Error> {
+    /// Replaces the entries up to the snapshot's last slot. The later entries stay if they continue from the snapshot.
+    fn install_snapshot<S: Serialize + DeserializeOwned>(
+        &mut self,
+        snapshot: &Snapshot<S>,
+    ) -> Result<(), Error> {
         let through = snapshot.last.slot;
-        if self.goes_on(snapshot.last)? {
+        if self.contains(snapshot.last)? {
             self.log.retain_in(..=through.0, |_, _| false).map_err(disk)?;
         } else {
             self.log.retain(|_, _| false).map_err(disk)?;
         }
         self.last = self.log.last().map_err(disk)?.map_or(Slot(0), |(slot, _)| Slot(slot.value()));
-        self.mark(SNAPSHOT, snapshot)
+        self.put_state(SNAPSHOT, snapshot)
     }
 
-    /// Whether what is here stands on this entry.
-    fn goes_on(&self, last: Mark) -> Result<bool, Error> {
+    /// Returns true if the log on disk contains this entry.
+    fn contains(&self, last: LogId) -> Result<bool, Error> {
         if let Some(row) = self.log.get(last.slot.0).map_err(disk)? {
             // An entry begins with its term.
             let (term, _) = postcard::take_from_bytes::<Term>(row.value()).map_err(unreadable)?;
             return Ok(term == last.term);
         }
-        let Some(row) = self.marks.get(SNAPSHOT).map_err(disk)? else {
-            return Ok(last == Mark { slot: Slot(0), term: Term::none() });
+        let Some(row) = self.log_state.get(SNAPSHOT).map_err(disk)? else {
+            return Ok(last == LogId { slot: Slot(0), term: Term::none() });
         };
         // A snapshot begins with its last entry.
-        let (base, _) = postcard::take_from_bytes::<Mark>(row.value()).map_err(unreadable)?;
+        let (base, _) = postcard::take_from_bytes::<LogId>(row.value()).map_err(unreadable)?;
         Ok(base == last)
     }
 }
 
-fn make_tables(writing: &WriteTransaction) -> Result<(), redb::TableError> {
-    writing.open_table(ABOUT)?;
-    writing.open_table(MARKS)?;
+fn create_tables(writing: &WriteTransaction) -> Result<(), redb::TableError> {
+    writing.open_table(IDENTITY)?;
+    writing.open_table(LOG_STATE)?;
     writing.open_table(LOG).map(drop)
 }
 
-/// A value's bytes, and their sum.
-fn seal(value: &impl Serialize) -> Result<Vec<u8>, Error> {
+/// Encodes a value, followed by its checksum.
+fn encode(value: &impl Serialize) -> Result<Vec<u8>, Error> {
     let mut bytes = postcard::to_stdvec(value).map_err(|error| Error::Disk(error.to_string()))?;
-    let sum = sum(&bytes);
-    bytes.extend(sum);
+    let checksum = checksum(&bytes);
+    bytes.extend(checksum);
     Ok(bytes)
 }
 
-/// The value of these bytes, if their sum is right.
-fn open<T: DeserializeOwned>(bytes: &[u8], what: &str) -> Result<T, Error> {
-    let (bytes, expected) = bytes.split_last_chunk().ok_or_else(|| damaged(what, "it is cut off"))?;
-    if sum(bytes) != *expected {
-        return Err(damaged(what, "its sum is wrong"));
+/// Decodes a value, and verifies its checksum.
+fn decode<T: DeserializeOwned>(bytes: &[u8], what: &str) -> Result<T, Error> {
+    let (bytes, expected) = bytes.split_last_chunk().ok_or_else(|| damaged(what, "it is truncated"))?;
+    if checksum(bytes) != *expected {
+        return Err(damaged(what, "its checksum does not match"));
     }
     postcard::from_bytes(bytes).map_err(|error| damaged(what, &error.to_string()))
 }
 
-fn sum(bytes: &[u8]) -> [u8; SUM_BYTES] {
-    let mut sum = [0; SUM_BYTES];
-    blake3::Hasher::new_derive_key(SUM).update(bytes).finalize_xof().fill(&mut sum);
-    sum
+fn checksum(bytes: &[u8]) -> [u8; CHECKSUM_BYTES] {
+    let mut checksum = [0; CHECKSUM_BYTES];
+    blake3::Hasher::new_derive_key(CHECKSUM).update(bytes).finalize_xof().fill(&mut checksum);
+    checksum
 }
 
 fn damaged(what: &str, why: &str) -> Error {
@@ -317,7 +326,7 @@ fn damaged(what: &str, why: &str) -> Error {
 
 #[expect(clippy::needless_pass_by_value, reason = "it is what map_err gives")]
 fn unreadable(error: postcard::Error) -> Error {
-    Error::Disk(format!("a row cannot be read: {error}"))
+    Error::Disk(format!("failed to decode a row: {error}"))
 }
 
 fn disk(error: impl Into<redb::Error>) -> Error {
@@ -325,4 +334,186 @@ fn disk(error: impl Into<redb::Error>) -> Error {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use fastrand::Rng;
+    use holdoff_disk::faulty::FaultyDisk;
+    use holdoff_net::SecretKey;
+    use holdoff_paxos::log::{self, EntryPayload};
+
+    use super::*;
+    use crate::entry::TxId;
+    use crate::machine::{Command, Key as Name, KeyValue, StateMachine};
+    use crate::state::State;
+    use holdoff_paxos::NodeId;
+
+    type Model = ledger::Store<KeyValue>;
+    type StoreRecord = ledger::Record<KeyValue>;
+
+    fn info() -> LedgerInfo {
+        LedgerInfo {
+            ledger: LedgerId([3; 16]),
+            founder: NodeId::derive(SecretKey::from_secret(&[1; 32]).public().as_bytes(), 1),
+        }
+    }
+
+    fn empty() -> Model {
+        Model::new(info().voters().unwrap(), Checkpoint::default())
+    }
+
+    fn term(attempt: u64) -> Term {
+        Term::new(Slot(1), attempt, info().founder)
+    }
+
+    /// Returns an arbitrary entry.
+    fn entry(rng: &mut Rng, slot: Slot) -> log::Entry<TransactionOf<KeyValue>> {
+        let goal = vec![Command::Increment(Name::new("sum").unwrap(), rng.i64(-9..9))];
+        let (diff, answer) = KeyValue::default().execute(&<_>::default(), &goal).unwrap();
+        let state_hash = KeyValue::default().hash(&<_>::default());
+        let (term, tx_id) = (term(rng.u64(1..4)), TxId(rng.u128(..)));
+        let prev_hash = <_>::default();
+        let value = crate::Transaction {
+            index: slot,
+            term,
+            prev_hash,
+            tx_id,
+            goal,
+            diff,
+            result: Ok(answer),
+            state_hash,
+        };
+        log::Entry { term, payload: if rng.bool() { EntryPayload::Value(value) } else { EntryPayload::NoOp } }
+    }
+
+    /// Returns a record that the core could write next.
+    fn record(rng: &mut Rng, model: &Model) -> StoreRecord {
+        let (base, last) = (model.snapshot().last.slot.0, model.last().0);
+        match rng.u32(..20) {
+            0 => Record::Promised(term(rng.u64(1..9)).into()),
+            1 => Record::Accepted { term: term(rng.u64(1..9)), last: Slot(rng.u64(base..=last)) },
+            2 => Record::Decided(Slot(rng.u64(base..=last))),
+            3 if rng.bool() => Record::Snapshot(snapshot(model, Slot(rng.u64(base..=last)), 0)),
+            // A snapshot of another log, beyond this one.
+            4 if rng.bool() => Record::Snapshot(snapshot(model, Slot(last + rng.u64(..3)), 7)),
+            5 => {
+                let slot = Slot(rng.u64(base..=last) + 1);
+                Record::Entry { slot, entry: entry(rng, slot) }
+            }
+            _ => {
+                let slot = Slot(last + 1);
+                Record::Entry { slot, entry: entry(rng, slot) }
+            }
+        }
+    }
+
+    fn snapshot(
+        model: &Model,
+        slot: Slot,
+        other: u64,
+    ) -> Snapshot<Checkpoint<<KeyValue as StateMachine>::Answer>> {
+        let here = model.entry(slot).map(|entry| entry.term);
+        let term = here.filter(|_| other == 0).unwrap_or_else(|| term(other.max(1)));
+        let last = if slot == model.snapshot().last.slot && other == 0 {
+            model.snapshot().last
+        } else {
+            LogId { slot, term }
+        };
+        let state = State::<KeyValue>::new(info().voters().unwrap()).checkpoint();
+        Snapshot { last, start: Slot(1), configuration: info().voters().unwrap(), state }
+    }
+
+    fn applied(records: &[StoreRecord], mut model: Model) -> Model {
+        for record in records {
+            model.apply(record.clone());
+        }
+        model
+    }
+
+    /// Compares two logs, except for the decided index, which need not be stored.
+    fn same(found: &Model, expected: &Model) -> bool {
+        let of = |store: &Model| {
+            let first = store.snapshot().last.slot.0 + 1;
+            let entries: Vec<_> =
+                (first..=store.last().0).map(|slot| store.entry(Slot(slot)).cloned()).collect();
+            (store.promised(), store.accepted(), store.snapshot().clone(), entries)
+        };
+        of(found) == of(expected) && found.decided() >= expected.snapshot().last.slot
+    }
+
+    #[test]
+    fn a_crash_at_any_point_leaves_whole_batches() {
+        for seed in 0..150 {
+            let (disk, mut rng, mut model) = (FaultyDisk::default(), Rng::with_seed(seed), empty());
+            for _ in 0..6 {
+                disk.lose_power_after(rng.u64(1..60));
+                let mut pending = Vec::new();
+                if let Ok(mut store) = Store::open_with(disk.handle(), 1) {
+                    loop {
+                        let mut next = model.clone();
+                        pending = (0..rng.usize(1..5))
+                            .map(|_| {
+                                let record = record(&mut rng, &next);
+                                next.apply(record.clone());
+                                record
+                            })
+                            .collect::<Vec<_>>();
+                        if store.write::<KeyValue>(pending.clone()).is_err() {
+                            break;
+                        }
+                        model = next;
+                        pending.clear();
+                    }
+                }
+                disk.crash(|| rng.u32(..));
+                let found = Store::open_with(disk.handle(), 1).unwrap().load::<KeyValue>(&info()).unwrap();
+                let with_the_last = applied(&pending, model.clone());
+                assert!(
+                    same(&found, &model) || same(&found, &with_the_last),
+                    "seed {seed}: found {found:#?}\nexpected {model:#?}"
+                );
+                model = if same(&found, &model) { model } else { with_the_last };
+            }
+        }
+    }
+
+    #[test]
+    fn a_store_rejects_writes_after_a_failed_write() {
+        let disk = FaultyDisk::default();
+        let mut store = Store::open_with(disk.handle(), 1).unwrap();
+        disk.stop_syncing();
+        let promise = || [Record::Promised(term(1).into())];
+        assert!(store.write::<KeyValue>(promise()).is_err());
+        assert!(matches!(store.write::<KeyValue>(promise()), Err(Error::Disk(_))));
+    }
+
+    #[test]
+    fn damaged_rows_are_detected() {
+        let mut store = Store::in_memory().unwrap();
+        let mut rng = Rng::with_seed(1);
+        store.write::<KeyValue>([Record::Entry { slot: Slot(1), entry: entry(&mut rng, Slot(1)) }]).unwrap();
+        store.load::<KeyValue>(&info()).unwrap();
+        let damage = |change: fn(&mut Vec<u8>)| {
+            let writing = store.database.begin_write().unwrap();
+            {
+                let mut log = writing.open_table(LOG).unwrap();
+                let mut bytes = log.get(1).unwrap().unwrap().value().to_vec();
+                change(&mut bytes);
+                log.insert(1, bytes.as_slice()).unwrap();
+            }
+            writing.commit().unwrap();
+            store.load::<KeyValue>(&info()).unwrap_err().to_string()
+        };
+        assert!(damage(|bytes| bytes[0] ^= 1).contains("entry is damaged: its checksum does not match"));
+        assert!(damage(|bytes| bytes.truncate(3)).contains("truncated"));
+    }
+
+    #[test]
+    fn a_missing_entry_is_detected() {
+        let mut store = Store::in_memory().unwrap();
+        let mut rng = Rng::with_seed(2);
+        let put =
+            |slot: u64, rng: &mut Rng| Record::Entry { slot: Slot(slot), entry: entry(rng, Slot(slot)) };
+        store.write::<KeyValue>([put(1, &mut rng), put(3, &mut rng)]).unwrap();
+        let why = store.load::<KeyValue>(&info()).unwrap_err().to_string();
+        assert!(why.contains("the entry at 3 is damaged: the entry before it is missing"), "{why}");
+    }
+}

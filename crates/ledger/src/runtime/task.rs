@@ -1,7 +1,7 @@
-//! The one task that owns a node's core.
+//! The task that owns a node's core.
 //!
 //! ```text
-//! events ──▶ core ──▶ records and acts ──▶ writer ──▶ disk ──▶ acts: letters, answers
+//! events ──▶ core ──▶ records and actions ──▶ writer ──▶ disk ──▶ actions: messages, answers
 //! ```
 
 mod hearing;
@@ -15,133 +15,133 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use holdoff_gossip::{Ed25519, Electorate, Group, Sampling, Watch};
-use holdoff_net::{Key, PublicKey};
+use holdoff_net::{PublicKey, SecretKey};
 use holdoff_paxos::log::{self, Term};
 use holdoff_paxos::{NodeId, Slot};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::book::Book;
-use super::identity::{LedgerId, Sealing, node_id};
-use super::lines::Lines;
-use super::roster::{Member, Wish};
-use super::status::{Glance, Status};
-use super::store::About;
-use super::wire::{Head, Said, Wanted};
-use super::writer::{Act, Batch, Batches};
-use super::{AnswerOf, Error, Estate, GoalOf, Housed, Page, Settings, clock};
+use super::address_book::AddressBook;
+use super::identity::{LedgerId, NodeNotary};
+use super::peers::Peers;
+use super::roster::{LedgerMember, MembershipChange};
+use super::status::{LedgerStatus, NodeStatus};
+use super::store::LedgerInfo;
+use super::wire::{AppliedHead, Envelope, LeaderCommand};
+use super::writer::{Action, Batch, Batches};
+use super::{AnswerOf, Error, GoalOf, HistoryEntry, NodeMachine, NodeState, Settings, clock};
 use crate::entry::TxId;
-use crate::ledger::{self, How, Input, Ledger, Options, Outcome, OutputOf, ReadId, Verified};
-use crate::machine::Failed;
+use crate::ledger::{self, Consistency, Input, Ledger, Options, Outcome, OutputOf, ReadId, Verification};
+use crate::machine::GoalError;
 
-/// So many events are taken in before the disk is asked.
-const AT_ONCE: usize = 1024;
-/// How often time is told to pass.
-const BEAT: Duration = Duration::from_millis(25);
-/// How often it is looked whether members are as they shall be.
-const UPKEEP: Duration = Duration::from_millis(250);
+/// The maximum number of events that the task handles before it sends a batch to the writer.
+const MAX_EVENTS_PER_BATCH: usize = 1024;
+/// The interval of the core's ticks.
+const TICK: Duration = Duration::from_millis(25);
+/// The interval at which the task compares the roster with the configuration.
+const MEMBER_CHECK: Duration = Duration::from_millis(250);
 
-/// What comes to a node.
-pub(super) enum Event<M: Housed> {
-    /// Another node has said something.
-    Said { from: PublicKey, life: u64, said: Said },
-    /// Somebody wants this done.
+/// The events that a node's task handles.
+pub(super) enum Event<M: NodeMachine> {
+    /// A peer has sent an envelope.
+    Envelope { from: PublicKey, incarnation: u64, envelope: Envelope },
+    /// A caller submits a transaction.
     Submit { tx_id: TxId, goal: GoalOf<M>, reply: oneshot::Sender<Outcome<AnswerOf<M>>> },
-    /// Somebody wants to know something.
-    Read { goal: M::Goal, how: How, reply: oneshot::Sender<Answered<M>> },
-    /// Somebody wants something that only a leader can do.
-    Lead { wanted: Wanted, reply: oneshot::Sender<Led> },
-    /// Somebody wants so many entries after a place.
-    History { after: Slot, limit: usize, reply: oneshot::Sender<History<M>> },
-    /// Somebody wants to know how the node is doing.
-    Status(oneshot::Sender<Status>),
-    /// These are members, somebody has said.
-    Learned(Vec<(PublicKey, Member)>),
-    /// Somebody wants the history checked.
-    Verify(oneshot::Sender<Verified>),
-    /// Somebody wants a snapshot in the place of old entries.
+    /// A caller reads.
+    Read { goal: M::Goal, consistency: Consistency, reply: oneshot::Sender<ReadReply<M>> },
+    /// A caller requests a command of the leader.
+    LeaderCommand { command: LeaderCommand, reply: oneshot::Sender<LeaderReply> },
+    /// A caller requests at most `limit` entries after an index.
+    History { after: Slot, limit: usize, reply: oneshot::Sender<HistoryReply<M>> },
+    /// A caller requests the status.
+    Status(oneshot::Sender<LedgerStatus>),
+    /// A member has listed these members.
+    MembersLearned(Vec<(PublicKey, LedgerMember)>),
+    /// A caller requests a verification of the history.
+    Verify(oneshot::Sender<Verification>),
+    /// A caller requests a snapshot that replaces old entries.
     Compact(oneshot::Sender<Slot>),
     /// The disk has failed.
-    Failed(Error),
-    /// It shall end.
+    DiskFailed(Error),
+    /// The host stops the node.
     Stop,
 }
 
-/// A read's answer, and up to where it knows; or who may have one.
-pub(super) type Answered<M> =
-    Result<(Slot, Result<<M as crate::machine::Machine>::Answer, Failed>), Option<PublicKey>>;
-/// Whether the leader did it, and for whom; or who leads; or why not.
-pub(super) type Led = Result<PublicKey, NotLed>;
-/// Entries, or the first place that is still kept.
-pub(super) type History<M> = Result<Vec<Page<M>>, Slot>;
+/// The answer of a read and the index of the last entry that it includes, or the leader to ask, if known.
+pub(super) type ReadReply<M> =
+    Result<(Slot, Result<<M as crate::machine::StateMachine>::Answer, GoalError>), Option<PublicKey>>;
+/// The target of a leader's command, or the reason why it was not executed.
+pub(super) type LeaderReply = Result<PublicKey, LeaderError>;
+/// Entries, or the index of the oldest entry that the node keeps.
+pub(super) type HistoryReply<M> = Result<Vec<HistoryEntry<M>>, Slot>;
 
-/// Why a leader did not do it.
+/// The reason why a command of the leader was not executed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum NotLed {
-    /// Another leads, or nobody.
-    Elsewhere(Option<PublicKey>),
-    /// It has a reason.
-    Because(String),
+pub(super) enum LeaderError {
+    /// This node does not lead. Contains the leader, if known.
+    NotLeader(Option<PublicKey>),
+    /// The leader has rejected the command.
+    Rejected(String),
 }
 
-/// What a node is made of.
-pub(super) struct Parts<M: Housed> {
+/// The parts of which a task is built.
+pub(super) struct TaskParts<M: NodeMachine> {
     pub(super) namespace: String,
-    pub(super) about: About,
-    pub(super) key: Key,
-    pub(super) life: u64,
+    pub(super) info: LedgerInfo,
+    pub(super) key: SecretKey,
+    pub(super) incarnation: u64,
     pub(super) address: String,
     pub(super) settings: Settings,
-    pub(super) store: crate::ledger::Store<Estate<M>>,
-    pub(super) contacts: Vec<(PublicKey, Member)>,
-    pub(super) book: Arc<Book>,
-    pub(super) lines: Arc<Lines>,
+    pub(super) store: crate::ledger::Store<NodeState<M>>,
+    pub(super) contacts: Vec<(PublicKey, LedgerMember)>,
+    pub(super) address_book: Arc<AddressBook>,
+    pub(super) peers: Arc<Peers>,
 }
 
-pub(super) struct Task<M: Housed> {
+pub(super) struct Task<M: NodeMachine> {
     namespace: String,
     ledger: LedgerId,
     me: NodeId,
     key: PublicKey,
-    life: u64,
+    incarnation: u64,
     address: String,
     settings: Settings,
-    core: Ledger<Estate<M>, Sealing>,
-    gossip: holdoff_gossip::Node<Key, Ed25519>,
-    book: Arc<Book>,
-    lines: Arc<Lines>,
-    /// Whom it was told of when it came, until it sees itself among the members.
-    contacts: Vec<(PublicKey, Member)>,
+    core: Ledger<NodeState<M>, NodeNotary>,
+    gossip: holdoff_gossip::Node<SecretKey, Ed25519>,
+    address_book: Arc<AddressBook>,
+    peers: Arc<Peers>,
+    /// The members that a contact has listed. They count until this node finds itself in the roster.
+    contacts: Vec<(PublicKey, LedgerMember)>,
     rng: Rng,
     callers: BTreeMap<TxId, Vec<oneshot::Sender<Outcome<AnswerOf<M>>>>>,
-    readers: BTreeMap<ReadId, oneshot::Sender<Answered<M>>>,
-    led: Vec<oneshot::Sender<Led>>,
+    readers: BTreeMap<ReadId, oneshot::Sender<ReadReply<M>>>,
+    transfer_callers: Vec<oneshot::Sender<LeaderReply>>,
     next_read: u64,
-    /// By which name it says where it is, and since when.
-    introducing: Option<(TxId, u64)>,
-    /// Until when it does not run for being named: it has handed over.
-    left_us: u64,
-    heads: BTreeMap<PublicKey, Told>,
-    seen: Seen,
-    glance: watch::Sender<Glance>,
-    batch: Batch<Estate<M>>,
-    /// What may be done at once, and what waits for the disk.
-    early: Vec<OutputOf<Estate<M>>>,
-    outputs: Vec<OutputOf<Estate<M>>>,
-    /// What this node's disk has of its own term.
+    /// The transaction that registers this node's address in the roster, and the time of its first submission.
+    registration: Option<(TxId, u64)>,
+    /// The time until which this node ignores hints that name it, after it has transferred leadership.
+    ignore_hints_until_us: u64,
+    peer_statuses: BTreeMap<PublicKey, PeerStatus>,
+    observed: Observed,
+    node_status: watch::Sender<NodeStatus>,
+    batch: Batch<NodeState<M>>,
+    /// The outputs that need not wait for the disk, and those that must.
+    early: Vec<OutputOf<NodeState<M>>>,
+    outputs: Vec<OutputOf<NodeState<M>>>,
+    /// The last slot of this node's own term that is on disk.
     stored: watch::Sender<Option<(Term, Slot)>>,
-    counts: super::Counts,
+    counts: super::NodeCounters,
 }
 
-/// What somebody has told of itself, and when.
+/// The status that a peer has sent, and the time of its arrival.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told {
-    pub(super) life: u64,
-    pub(super) head: Head,
+pub(super) struct PeerStatus {
+    pub(super) incarnation: u64,
+    pub(super) head: AppliedHead,
     pub(super) at_us: u64,
 }
 
-/// What was so when it was last looked.
-struct Seen {
+/// The state of the core at the last observation.
+struct Observed {
     index: Slot,
     roster: Option<crate::machine::StateHash>,
     voters: Vec<NodeId>,
@@ -149,150 +149,164 @@ struct Seen {
     leads_since_us: u64,
 }
 
-impl<M: Housed> Task<M> {
-    pub(super) fn new(parts: Parts<M>) -> Result<(Self, watch::Receiver<Glance>), Error> {
-        let Parts { namespace, about, key, life, address, settings, store, contacts, book, lines } = parts;
+impl<M: NodeMachine> Task<M> {
+    pub(super) fn new(parts: TaskParts<M>) -> Result<(Self, watch::Receiver<NodeStatus>), Error> {
+        let TaskParts {
+            namespace,
+            info,
+            key,
+            incarnation,
+            address,
+            settings,
+            store,
+            contacts,
+            address_book,
+            peers,
+        } = parts;
         let (now_us, mut rng) = (clock::now_us(), Rng::new());
-        let me = node_id(&key.public(), life);
-        let sealing = Sealing::new(about.ledger, key.clone(), life);
-        // While this disk writes, others may write, too.
+        let me = NodeId::derive(key.public().as_bytes(), incarnation);
+        let notary = NodeNotary::new(info.ledger, key.clone(), incarnation);
+        // The disks of all voters write in parallel.
         let log = log::Options { early: true, ..settings.ledger.log };
         let options = Options { log, ..settings.ledger.clone() };
-        let core = Ledger::new(me, options, sealing, store, now_us, rng.u32(..))?;
-        let electorate = Electorate::new([key.public()]).map_err(|error| Error::NotNow(error.to_string()))?;
+        let core = Ledger::new(me, options, notary, store, now_us, rng.u32(..))?;
+        let electorate =
+            Electorate::new([key.public()]).map_err(|error| Error::Rejected(error.to_string()))?;
         let watch =
-            Watch::new(Group(about.ledger.0), key.clone(), Ed25519, electorate, &settings.gossip, now_us);
+            Watch::new(Group(info.ledger.0), key.clone(), Ed25519, electorate, &settings.gossip, now_us);
         let myself =
             membership::peer(&key.public(), &address).ok_or_else(|| Error::Net(bad_address(&address)))?;
         let sampling = Sampling::new(myself, Vec::new(), true);
         let gossip = holdoff_gossip::Node::new(watch, sampling, &settings.gossip);
-        let (glance, seen) = watch::channel(Glance::default());
+        let (node_status, observed) = watch::channel(NodeStatus::default());
         let task = Self {
             namespace,
-            ledger: about.ledger,
+            ledger: info.ledger,
             me,
             key: key.public(),
-            life,
+            incarnation,
             address,
             settings,
             core,
             gossip,
-            book,
-            lines,
+            address_book,
+            peers,
             contacts,
             rng,
             callers: BTreeMap::new(),
             readers: BTreeMap::new(),
-            led: Vec::new(),
+            transfer_callers: Vec::new(),
             next_read: 0,
-            introducing: None,
-            left_us: 0,
-            heads: BTreeMap::new(),
-            seen: Seen {
+            registration: None,
+            ignore_hints_until_us: 0,
+            peer_statuses: BTreeMap::new(),
+            observed: Observed {
                 index: Slot(0),
                 roster: None,
                 voters: Vec::new(),
                 leader: None,
                 leads_since_us: now_us,
             },
-            glance,
+            node_status,
             batch: Batch::default(),
             early: Vec::new(),
             outputs: Vec::new(),
             stored: watch::Sender::new(None),
-            counts: super::Counts::default(),
+            counts: super::NodeCounters::default(),
         };
-        Ok((task, seen))
+        Ok((task, observed))
     }
 
-    /// Whether it finds itself among the members.
+    /// Returns true if this node, with its current storage, is in the roster.
     pub(super) fn is_known(&self) -> bool {
         let mine = self.core.state().machine().first.get(&self.key);
-        mine.is_some_and(|member| member.life == Some(self.life))
+        mine.is_some_and(|member| member.incarnation == Some(self.incarnation))
     }
 
-    /// Runs until it is told to end, or nobody can tell it anything any more. Returns why it ended by itself.
+    /// Runs until the host stops the node or all handles are dropped. Returns an error if the node stops by itself.
     pub(super) async fn run(
         mut self,
         mut events: mpsc::Receiver<Event<M>>,
         disk: Batches<M>,
     ) -> Result<(), Error> {
-        let mut beat = every(BEAT);
-        let mut upkeep = every(UPKEEP);
+        let mut tick = every(TICK);
+        let mut member_check = every(MEMBER_CHECK);
         let mut round = every(self.settings.gossip.round);
-        let mut taken = Vec::new();
+        let mut received = Vec::new();
         let mut stored = self.stored.subscribe();
-        self.look();
+        self.observe();
         loop {
             tokio::select! {
-                count = events.recv_many(&mut taken, AT_ONCE) => if count == 0 { return Ok(()) },
+                count = events.recv_many(&mut received, MAX_EVENTS_PER_BATCH) => if count == 0 { return Ok(()) },
                 Ok(()) = stored.changed() => {
-                    let told = *stored.borrow_and_update();
-                    if let Some((term, slot)) = told {
+                    let latest = *stored.borrow_and_update();
+                    if let Some((term, slot)) = latest {
                         self.step(Input::Stored { term, slot });
                     }
                 }
-                _ = beat.tick() => self.step(Input::Tick),
+                _ = tick.tick() => self.step(Input::Tick),
                 _ = round.tick() => self.gossip_round(),
-                _ = upkeep.tick() => self.look_after_members(),
+                _ = member_check.tick() => self.check_members(),
             }
-            for event in taken.drain(..) {
+            for event in received.drain(..) {
                 match event {
                     Event::Stop => return Ok(()),
-                    Event::Failed(error) => return Err(error),
-                    event => self.take(event),
+                    Event::DiskFailed(error) => return Err(error),
+                    event => self.handle(event),
                 }
             }
-            self.look();
-            self.carry_out_all();
-            if let Some(tear) = self.core.torn() {
-                return Err(tear.clone().into());
+            self.observe();
+            self.perform_outputs();
+            if let Some(divergence) = self.core.divergence() {
+                return Err(divergence.clone().into());
             }
             if !self.batch.is_empty() && disk.send(std::mem::take(&mut self.batch)).await.is_err() {
-                // The disk has said why, or will in a moment.
-                return Err(last_words(&mut events).await);
+                // The writer has reported the reason, or reports it now.
+                return Err(failure_of_writer(&mut events).await);
             }
         }
     }
 
-    fn take(&mut self, event: Event<M>) {
+    fn handle(&mut self, event: Event<M>) {
         match event {
-            Event::Said { from, life, said } => self.hear(from, life, said),
+            Event::Envelope { from, incarnation, envelope } => {
+                self.handle_envelope(from, incarnation, envelope);
+            }
             Event::Submit { tx_id, goal, reply } => {
                 self.callers.entry(tx_id).or_default().push(reply);
                 self.step(Input::Submit { tx_id, goal });
             }
-            Event::Read { goal, how, reply } => {
+            Event::Read { goal, consistency, reply } => {
                 let read = ReadId(self.next_read);
                 self.next_read += 1;
                 self.readers.insert(read, reply);
-                self.step(Input::Read { read, goal: crate::machine::Either::Second(goal), how });
+                self.step(Input::Read { read, goal: crate::machine::Either::Second(goal), consistency });
             }
-            Event::Lead { wanted, reply } => self.lead(wanted, reply),
+            Event::LeaderCommand { command, reply } => self.execute(command, reply),
             Event::History { after, limit, reply } => drop(reply.send(self.history(after, limit))),
             Event::Status(reply) => drop(reply.send(self.status())),
             Event::Verify(reply) => drop(reply.send(self.core.verify())),
             Event::Compact(reply) => {
                 self.step(Input::Compact);
                 let through = self.core.store().snapshot().last.slot;
-                self.act(move || {
+                self.after_write(move || {
                     let _ = reply.send(through);
                 });
             }
-            Event::Learned(members) => {
+            Event::MembersLearned(members) => {
                 self.contacts = members;
-                self.write_book();
+                self.update_address_book();
             }
-            Event::Failed(_) | Event::Stop => {}
+            Event::DiskFailed(_) | Event::Stop => {}
         }
     }
 
-    /// Something happens to the core. What it wants stored and done waits for the disk, but for what is early.
-    fn step(&mut self, input: Input<Estate<M>>) {
+    /// Passes an input to the core. Its outputs wait for its records to be on disk, except for the early outputs.
+    fn step(&mut self, input: Input<NodeState<M>>) {
         let mut step = self.core.step(clock::now_us(), self.rng.u32(..), input);
         self.early.extend(step.early());
         let records = &mut self.batch.records;
-        // Acts are done behind the records of their batch and of all batches before it.
+        // Actions run after the records of their batch and of all earlier batches are on disk.
         let outputs = step.release(|step| {
             records.extend(step);
             Ok::<_, Infallible>(())
@@ -303,47 +317,47 @@ impl<M: Housed> Task<M> {
         }
     }
 
-    /// What all steps since the last time want done, with as few messages as that takes.
-    fn carry_out_all(&mut self) {
+    /// Performs the outputs of all steps since the last call, combined into as few messages as possible.
+    fn perform_outputs(&mut self) {
         if self.core.must_announce() {
             self.step(Input::Announce);
         }
-        let most = self.settings.ledger.log.batch;
+        let batch = self.settings.ledger.log.batch;
         let (mut early, mut outputs) = (std::mem::take(&mut self.early), std::mem::take(&mut self.outputs));
-        ledger::join(&mut early, most);
-        ledger::join(&mut outputs, most);
+        ledger::coalesce_appends(&mut early, batch);
+        ledger::coalesce_appends(&mut outputs, batch);
         for output in early {
             self.send_early(output);
         }
         for output in outputs {
-            self.carry_out(output);
+            self.perform(output);
         }
     }
 
-    fn act(&mut self, act: impl FnOnce() + Send + 'static) {
-        self.batch.acts.push(Box::new(act) as Act);
+    fn after_write(&mut self, action: impl FnOnce() + Send + 'static) {
+        self.batch.actions.push(Box::new(action) as Action);
     }
 
-    /// Wants something done for its own sake.
-    fn wish(&mut self, wish: Wish) {
+    /// Submits a membership change of this node's own.
+    fn change_roster(&mut self, change: MembershipChange) {
         let tx_id = TxId(self.rng.u128(..));
-        self.step(Input::Submit { tx_id, goal: crate::machine::Either::First(wish) });
+        self.step(Input::Submit { tx_id, goal: crate::machine::Either::First(change) });
     }
 }
 
-async fn last_words<M: Housed>(events: &mut mpsc::Receiver<Event<M>>) -> Error {
-    const PATIENCE: Duration = Duration::from_secs(1);
+async fn failure_of_writer<M: NodeMachine>(events: &mut mpsc::Receiver<Event<M>>) -> Error {
+    const TIMEOUT: Duration = Duration::from_secs(1);
     let failed = async {
         loop {
             match events.recv().await {
-                Some(Event::Failed(error)) => return Some(error),
+                Some(Event::DiskFailed(error)) => return Some(error),
                 Some(_) => {}
                 None => return None,
             }
         }
     };
-    let said = clock::within(PATIENCE, failed).await.ok().flatten();
-    said.unwrap_or_else(|| Error::Disk("it has stopped".to_owned()))
+    let error = clock::within(TIMEOUT, failed).await.ok().flatten();
+    error.unwrap_or_else(|| Error::Disk("the writer has stopped without a reason".to_owned()))
 }
 
 fn every(time: Duration) -> tokio::time::Interval {
@@ -353,5 +367,5 @@ fn every(time: Duration) -> tokio::time::Interval {
 }
 
 fn bad_address(address: &str) -> String {
-    format!("{address:?} is no address that others can be told: at most 64 bytes, without blanks")
+    format!("invalid advertised address {address:?}: use at most 64 bytes without whitespace")
 }

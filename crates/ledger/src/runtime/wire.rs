@@ -1,4 +1,5 @@
-//! What nodes send each other: packets, many in one message; what is too long for one goes in parts.
+//! The wire format between nodes: packets, many in one frame, and requests with replies. A long message is sent in
+//! fragments.
 
 use bytes::Bytes;
 use holdoff_net::PublicKey;
@@ -6,147 +7,150 @@ use holdoff_paxos::Slot;
 use serde::{Deserialize, Serialize};
 
 use super::identity::LedgerId;
-use super::roster::Member;
-use super::store::About;
+use super::roster::LedgerMember;
+use super::store::LedgerInfo;
 use crate::entry::Hash;
-use crate::ledger::How;
+use crate::ledger::Consistency;
 
-/// What nodes are called on links to each other.
+/// The role of nodes on links to each other.
 pub(super) const ROLE: &str = "ledger node 1";
-/// No message is longer: some packets, or one part.
-pub(super) const MESSAGE_BYTES: usize = 512 * 1024;
-/// A letter that is longer goes in parts of this length.
-pub(super) const PART_BYTES: usize = 256 * 1024;
-/// No letter is longer, put together.
-pub(super) const LETTER_BYTES: usize = 256 * 1024 * 1024;
+/// The maximum size of a frame, in bytes.
+pub(super) const MAX_FRAME_BYTES: usize = 512 * 1024;
+/// The size of a fragment, in bytes. A longer message is split.
+pub(super) const FRAGMENT_BYTES: usize = 256 * 1024;
+/// The maximum size of a reassembled message, in bytes.
+pub(super) const MAX_MESSAGE_BYTES: usize = 256 * 1024 * 1024;
 
-/// Something that one node says to another about one ledger.
+/// An envelope for one ledger, and its sender.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct Packet {
     pub(super) ledger: LedgerId,
-    /// The life of the sender's storage: with its key, which the link proves, this is who it is.
-    pub(super) life: u64,
-    pub(super) said: Said,
+    /// The incarnation of the sender's storage. Together with the key that the link proves it identifies the sender.
+    pub(super) incarnation: u64,
+    pub(super) envelope: Envelope,
 }
 
+/// The content of a packet.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(super) enum Said {
-    /// It is there, and has come so far.
-    Here(Head),
-    /// The core's.
-    Letter(Bytes),
-    /// Some of a letter, in order; the last one or not.
-    Part(bool, Bytes),
-    /// The hint's.
+pub(super) enum Envelope {
+    /// The sender is reachable, and has applied the entries up to this head.
+    PeerStatus(AppliedHead),
+    /// An encoded message of the core.
+    Message(Bytes),
+    /// A fragment of a message, in order, and whether it is the last one.
+    Fragment(bool, Bytes),
+    /// An encoded message of gossip.
     Gossip(Bytes),
 }
 
-/// How far somebody has come.
+/// The last entry that a node has applied.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-pub struct Head {
-    /// The last entry that it has applied.
+pub struct AppliedHead {
+    /// The index of the entry.
     pub index: Slot,
-    /// The hash of that, and of all before it.
+    /// The hash of the entry, which covers all earlier entries.
     pub hash: Hash,
 }
 
 impl Packet {
-    /// How much it takes of a message, or a little less.
+    /// Returns the approximate encoded size.
     pub(super) fn bytes(&self) -> usize {
-        const AROUND: usize = 64;
-        match &self.said {
-            Said::Here(_) => AROUND,
-            Said::Letter(bytes) | Said::Part(_, bytes) | Said::Gossip(bytes) => AROUND + bytes.len(),
+        const OVERHEAD: usize = 64;
+        match &self.envelope {
+            Envelope::PeerStatus(_) => OVERHEAD,
+            Envelope::Message(bytes) | Envelope::Fragment(_, bytes) | Envelope::Gossip(bytes) => {
+                OVERHEAD + bytes.len()
+            }
         }
     }
 
-    /// As packets that fit into messages.
+    /// Splits a long message into packets that fit into frames.
     pub(super) fn split(self) -> Vec<Self> {
-        let Self { ledger, life, said } = self;
-        match said {
-            Said::Letter(bytes) if bytes.len() > PART_BYTES => {
-                let count = bytes.len().div_ceil(PART_BYTES);
-                let part = |at: usize| {
-                    let end = ((at + 1) * PART_BYTES).min(bytes.len());
-                    Said::Part(at + 1 == count, bytes.slice(at * PART_BYTES..end))
+        let Self { ledger, incarnation, envelope } = self;
+        match envelope {
+            Envelope::Message(bytes) if bytes.len() > FRAGMENT_BYTES => {
+                let count = bytes.len().div_ceil(FRAGMENT_BYTES);
+                let fragment = |at: usize| {
+                    let end = ((at + 1) * FRAGMENT_BYTES).min(bytes.len());
+                    Envelope::Fragment(at + 1 == count, bytes.slice(at * FRAGMENT_BYTES..end))
                 };
-                (0..count).map(|at| Self { ledger, life, said: part(at) }).collect()
+                (0..count).map(|at| Self { ledger, incarnation, envelope: fragment(at) }).collect()
             }
-            said => vec![Self { ledger, life, said }],
+            envelope => vec![Self { ledger, incarnation, envelope }],
         }
     }
 }
 
-/// Parts of one letter, as they come.
+/// The fragments of one message that have arrived.
 #[derive(Default, Debug)]
-pub(super) struct Parts(Vec<u8>);
+pub(super) struct Reassembly(Vec<u8>);
 
-impl Parts {
-    /// The whole, when its last part has come. What is too long is dropped as a whole.
-    pub(super) fn add(&mut self, is_last: bool, part: &[u8]) -> Option<Bytes> {
-        if self.0.len().saturating_add(part.len()) > LETTER_BYTES {
+impl Reassembly {
+    /// Adds a fragment. Returns the message after its last fragment. Drops a message that exceeds the maximum size.
+    pub(super) fn add(&mut self, is_last: bool, fragment: &[u8]) -> Option<Bytes> {
+        if self.0.len().saturating_add(fragment.len()) > MAX_MESSAGE_BYTES {
             self.0 = Vec::new();
             return None;
         }
-        self.0.extend(part);
+        self.0.extend(fragment);
         is_last.then(|| std::mem::take(&mut self.0).into())
     }
 }
 
-/// What a node asks another, and waits for.
+/// A request from a node to another.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) enum Request {
-    /// Which ledger has this name there?
-    Who(String),
-    /// A read, for whoever leads.
-    Read { ledger: LedgerId, goal: Bytes, how: How },
-    /// Something to be done by whoever leads.
-    Lead { ledger: LedgerId, wanted: Wanted },
+    /// Requests the id and the members of the ledger with this name.
+    DescribeLedger(String),
+    /// Requests a read from the leader.
+    Read { ledger: LedgerId, goal: Bytes, consistency: Consistency },
+    /// Requests a command from the leader.
+    LeaderCommand { ledger: LedgerId, command: LeaderCommand },
 }
 
-/// What only a leader can do.
+/// A command that only the leader can execute.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) enum Wanted {
-    /// Let this one lead; or, if none is named, whoever has come furthest.
-    HandOver(Option<PublicKey>),
+pub(super) enum LeaderCommand {
+    /// Transfer leadership to this voter, or to the voter with the highest applied index.
+    TransferLeadership(Option<PublicKey>),
 }
 
-/// The answer.
+/// The reply to a request.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) enum Reply {
-    /// That one, and its members as far as they are known there.
-    Ledger { about: About, life: u64, members: Vec<(PublicKey, Member)> },
-    /// What the read found, and up to where it knows.
+    /// The ledger, the incarnation of the replying node's storage, and the members that it knows.
+    Ledger { info: LedgerInfo, incarnation: u64, members: Vec<(PublicKey, LedgerMember)> },
+    /// The index of the last entry that the answer includes, and the answer.
     Read(Slot, Bytes),
-    /// Whoever was asked does not lead: this one may.
-    Elsewhere(Option<PublicKey>),
-    /// It is done, by or for this one.
+    /// The replying node does not lead. The named node may.
+    NotLeader(Option<PublicKey>),
+    /// The command is executed, for this node.
     Done(PublicKey),
-    /// It is not, for this reason.
-    NotDone(String),
+    /// The request is rejected, for this reason.
+    Rejected(String),
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn letter(length: usize) -> Packet {
+    fn packet(length: usize) -> Packet {
         let bytes = (0..length).map(|at| u8::try_from(at % 251).unwrap()).collect::<Vec<_>>();
-        Packet { ledger: LedgerId([1; 16]), life: 2, said: Said::Letter(bytes.into()) }
+        Packet { ledger: LedgerId([1; 16]), incarnation: 2, envelope: Envelope::Message(bytes.into()) }
     }
 
     #[test]
-    fn long_letters_come_in_parts_and_are_whole_again() {
-        for length in [0, 1, PART_BYTES, PART_BYTES + 1, 3 * PART_BYTES, 3 * PART_BYTES + 7] {
-            let whole = letter(length);
-            let Said::Letter(expected) = whole.said.clone() else { unreachable!() };
-            let (mut parts, mut found) = (Parts::default(), None);
+    fn a_long_message_is_split_and_reassembled() {
+        for length in [0, 1, FRAGMENT_BYTES, FRAGMENT_BYTES + 1, 3 * FRAGMENT_BYTES, 3 * FRAGMENT_BYTES + 7] {
+            let whole = packet(length);
+            let Envelope::Message(expected) = whole.envelope.clone() else { unreachable!() };
+            let (mut reassembly, mut found) = (Reassembly::default(), None);
             for packet in whole.split() {
-                assert!(packet.bytes() < MESSAGE_BYTES);
+                assert!(packet.bytes() < MAX_FRAME_BYTES);
                 assert!(found.is_none());
-                found = match packet.said {
-                    Said::Letter(bytes) => Some(bytes),
-                    Said::Part(is_last, bytes) => parts.add(is_last, &bytes),
+                found = match packet.envelope {
+                    Envelope::Message(bytes) => Some(bytes),
+                    Envelope::Fragment(is_last, bytes) => reassembly.add(is_last, &bytes),
                     other => unreachable!("{other:?}"),
                 };
             }
@@ -155,12 +159,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_endless_is_dropped() {
-        let (mut parts, part) = (Parts::default(), vec![0; PART_BYTES]);
-        let most = LETTER_BYTES / PART_BYTES;
+    fn a_message_beyond_the_maximum_size_is_dropped() {
+        let (mut reassembly, fragment) = (Reassembly::default(), vec![0; FRAGMENT_BYTES]);
+        let most = MAX_MESSAGE_BYTES / FRAGMENT_BYTES;
         for _ in 0..=most {
-            assert_eq!(parts.add(false, &part), None);
+            assert_eq!(reassembly.add(false, &fragment), None);
         }
-        assert!(parts.0.is_empty());
+        assert!(reassembly.0.is_empty());
     }
 }

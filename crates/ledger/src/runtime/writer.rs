@@ -1,4 +1,4 @@
-//! The thread that stores. What depends on the disk is done when it is there, in order.
+//! The thread that writes to the disk, and then performs the actions that depend on the written records, in order.
 
 use std::io;
 
@@ -7,70 +7,73 @@ use tokio::sync::mpsc;
 use super::Error;
 use super::store::Store;
 use super::task::Event;
-use crate::entry::Replicated;
+use crate::entry::ReplicatedMachine;
 use crate::ledger::Record;
 
-/// So many batches may wait for the disk; then the node waits, too.
-const WAITING: usize = 16;
+/// The maximum number of batches in the queue of the writer. The node waits while the queue is full.
+const MAX_QUEUED_BATCHES: usize = 16;
 
-/// Something that may be done only when all that was stored before it is on disk.
-pub(super) type Act = Box<dyn FnOnce() + Send>;
+/// An action that may run only after all earlier records are on disk.
+pub(super) type Action = Box<dyn FnOnce() + Send>;
 
-/// What is to be stored, and what is to be done then.
-pub(super) struct Batch<M: Replicated> {
+/// Records to store, and the actions to run afterwards.
+pub(super) struct Batch<M: ReplicatedMachine> {
     pub(super) records: Vec<Record<M>>,
-    pub(super) acts: Vec<Act>,
+    pub(super) actions: Vec<Action>,
 }
 
-impl<M: Replicated> Default for Batch<M> {
+impl<M: ReplicatedMachine> Default for Batch<M> {
     fn default() -> Self {
-        Self { records: Vec::new(), acts: Vec::new() }
+        Self { records: Vec::new(), actions: Vec::new() }
     }
 }
 
-impl<M: Replicated> Batch<M> {
+impl<M: ReplicatedMachine> Batch<M> {
     pub(super) fn is_empty(&self) -> bool {
-        self.records.is_empty() && self.acts.is_empty()
+        self.records.is_empty() && self.actions.is_empty()
     }
 }
 
-/// Where the batches of a node with this machine go.
-pub(super) type Batches<M> = mpsc::Sender<Batch<super::Estate<M>>>;
+/// The queue of the writer.
+pub(super) type Batches<M> = mpsc::Sender<Batch<super::NodeState<M>>>;
 
-/// Starts the thread.
+/// Starts the writer's thread.
 pub(super) fn start<M>(
     store: Store,
     events: mpsc::WeakSender<Event<M>>,
 ) -> io::Result<(Batches<M>, std::thread::JoinHandle<()>)>
 where
-    M: super::Housed,
+    M: super::NodeMachine,
 {
-    let (batches, waiting) = mpsc::channel(WAITING);
-    let keep = move || {
-        if let Err(error) = keep(store, waiting) {
-            // Whoever waited for what could not be stored is told nothing, and the node stops.
+    let (batches, waiting) = mpsc::channel(MAX_QUEUED_BATCHES);
+    let run = move || {
+        if let Err(error) = write_batches(store, waiting) {
+            // The actions of the failed batch do not run, and the node stops.
             if let Some(events) = events.upgrade() {
-                drop(events.blocking_send(Event::Failed(error)));
+                drop(events.blocking_send(Event::DiskFailed(error)));
             }
         }
     };
-    let thread = std::thread::Builder::new().name("ledger disk".to_owned()).spawn(keep)?;
+    let thread = std::thread::Builder::new().name("ledger disk".to_owned()).spawn(run)?;
     Ok((batches, thread))
 }
 
-/// All batches that wait are one transaction.
-fn keep<M: Replicated>(mut store: Store, mut waiting: mpsc::Receiver<Batch<M>>) -> Result<(), Error> {
+/// Writes all queued batches in one transaction.
+fn write_batches<M: ReplicatedMachine>(
+    mut store: Store,
+    mut waiting: mpsc::Receiver<Batch<M>>,
+) -> Result<(), Error> {
     while let Some(first) = waiting.blocking_recv() {
-        let Batch { mut records, mut acts } = first;
+        let Batch { mut records, mut actions } = first;
         while let Ok(more) = waiting.try_recv() {
             records.extend(more.records);
-            acts.extend(more.acts);
+            actions.extend(more.actions);
         }
         if !records.is_empty() {
             store.write::<M>(records)?;
         }
-        for act in acts {
-            act();
+        for action in actions {
+            action();
         }
     }
     Ok(())

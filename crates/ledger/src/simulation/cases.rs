@@ -1,28 +1,29 @@
 //! Known cases, each by its name: a few nodes whose messages and disks the test controls.
 
-mod early;
-mod handing;
+mod leadership;
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
 
-use holdoff_paxos::log::Refusal;
+use holdoff_paxos::log::Rejection;
 use holdoff_paxos::{Configuration, NodeId, Slot};
+use holdoff_testbed::fault::inject;
 
-use super::machine::{key, options};
-use super::notary::Clerk;
-use crate::flaw::{Flaw, Plant};
+use super::node::TestNotary;
+use super::node::{key, options};
+use crate::ledger::faulty::{FaultyLedger, LedgerFault};
 use crate::machine::{Command, Commands, KeyValue, Values};
 use crate::{
-    How, Input, Ledger, Letter, LetterOf, NotChanged, Outcome, Output, OutputOf, ReadId, Store, TxId, join,
+    ChangeError, Consistency, Input, Ledger, Message, MessageOf, Outcome, Output, OutputOf, ReadId, Store,
+    TxId, coalesce_appends,
 };
 
-type Post = (NodeId, NodeId, LetterOf<KeyValue>);
+type Delivery = (NodeId, NodeId, MessageOf<KeyValue>);
 
 /// Nodes with disks that store at once, and with messages that the test delivers.
-pub(super) struct Room {
-    nodes: Vec<(Ledger<KeyValue, Clerk>, Store<KeyValue>)>,
-    pub(super) post: VecDeque<Post>,
+pub(super) struct TestCluster {
+    nodes: Vec<(FaultyLedger<KeyValue, TestNotary>, Store<KeyValue>)>,
+    pub(super) post: VecDeque<Delivery>,
     /// The nodes that neither receive nor send.
     pub(super) cut_off: Vec<NodeId>,
     /// Two nodes between which no message arrives, in either direction.
@@ -30,8 +31,8 @@ pub(super) struct Room {
     answered: Vec<ReadId>,
     pub(super) ended: Vec<(TxId, Outcome<Values>)>,
     rerouted: Vec<(TxId, NodeId, NodeId)>,
-    handed_over: Vec<Result<NodeId, Refusal>>,
-    pub(super) changed: Vec<Result<(Configuration, Slot), NotChanged>>,
+    transfers: Vec<Result<NodeId, Rejection>>,
+    pub(super) changed: Vec<Result<(Configuration, Slot), ChangeError>>,
     now_us: u64,
 }
 
@@ -43,12 +44,12 @@ pub(super) fn add() -> Commands {
     vec![Command::Increment(key(0), 1)]
 }
 
-impl Room {
+impl TestCluster {
     /// Creates the nodes, of which the first `voters` vote.
     pub(super) fn new(voters: usize, nodes: usize) -> Self {
         let voters = Configuration::new((1..=voters).map(id)).unwrap();
         let node = |number| {
-            let store = Ledger::<KeyValue, Clerk>::empty(voters.clone());
+            let store = Ledger::<KeyValue, TestNotary>::empty(voters.clone());
             (Self::ledger(number, store.clone(), 0), store)
         };
         Self {
@@ -59,18 +60,18 @@ impl Room {
             answered: Vec::new(),
             ended: Vec::new(),
             rerouted: Vec::new(),
-            handed_over: Vec::new(),
+            transfers: Vec::new(),
             changed: Vec::new(),
             now_us: 0,
         }
     }
 
-    fn ledger(number: usize, store: Store<KeyValue>, now_us: u64) -> Ledger<KeyValue, Clerk> {
+    fn ledger(number: usize, store: Store<KeyValue>, now_us: u64) -> FaultyLedger<KeyValue, TestNotary> {
         let roll = u32::MAX / 8 * u32::try_from(number).unwrap();
-        Ledger::new(id(number), options(), Clerk(id(number)), store, now_us, roll).unwrap()
+        FaultyLedger::new(id(number), options(), TestNotary(id(number)), store, now_us, roll).unwrap()
     }
 
-    pub(super) fn node(&self, number: usize) -> &Ledger<KeyValue, Clerk> {
+    pub(super) fn node(&self, number: usize) -> &Ledger<KeyValue, TestNotary> {
         &self.nodes[number - 1].0
     }
 
@@ -95,28 +96,28 @@ impl Room {
 
     fn put_out(&mut self, number: usize, output: OutputOf<KeyValue>) {
         match output {
-            Output::Send(to, letter) => self.post.push_back((id(number), to, letter)),
+            Output::Send(to, message) => self.post.push_back((id(number), to, message)),
             Output::Ended(tx_id, outcome) => self.ended.push((tx_id, outcome)),
             Output::Rerouted { tx_id, from, to } => self.rerouted.push((tx_id, from, to)),
             Output::Answered { read, .. } => self.answered.push(read),
             Output::Changed(to, slot) => self.changed.push(Ok((to, slot))),
-            Output::NotChanged(_, why) => self.changed.push(Err(why)),
+            Output::ChangeFailed(_, why) => self.changed.push(Err(why)),
             Output::NotAnswered(..) => {}
             Output::Stored { term, slot } => self.step(number, Input::Stored { term, slot }),
-            Output::HandedOver(to) => self.handed_over.push(Ok(to)),
-            Output::NotHandedOver(why) => self.handed_over.push(Err(why)),
-            Output::Torn(tear) => panic!("{tear}"),
+            Output::LeadershipTransferred(to) => self.transfers.push(Ok(to)),
+            Output::TransferFailed(why) => self.transfers.push(Err(why)),
+            Output::Diverged(divergence) => panic!("{divergence}"),
         }
     }
 
     /// Delivers all messages, and the messages that these cause.
     pub(super) fn deliver(&mut self) {
-        while let Some((from, to, letter)) = self.post.pop_front() {
+        while let Some((from, to, message)) = self.post.pop_front() {
             let apart = self.apart == Some((from, to)) || self.apart == Some((to, from));
             let is_cut = apart || self.cut_off.contains(&from) || self.cut_off.contains(&to);
             let number = usize::try_from(to.0).unwrap();
             if !is_cut && number <= self.nodes.len() {
-                self.step(number, Input::Message(from, letter));
+                self.step(number, Input::Message(from, message));
             }
         }
     }
@@ -142,7 +143,7 @@ impl Room {
     pub(super) fn change(&mut self, to: &Configuration) {
         for _ in 0..100 {
             let leader = self.leader();
-            self.step(leader, Input::Change(to.clone()));
+            self.step(leader, Input::ChangeConfiguration(to.clone()));
             self.deliver();
             self.pass(100_000);
             if matches!(self.changed.pop(), Some(Ok(_))) {
@@ -170,176 +171,233 @@ impl Room {
 /// A failure of the source document's algorithm: the root was at index 17 and its leader at index 25; entries 18 to 23
 /// were missing, and the root had received 24 and 25. It advanced its index without the missing entries.
 #[test]
-fn the_root_at_17_the_leader_at_25() {
-    let mut room = Room::new(3, 4);
-    room.pass(1_000_000);
-    room.fill(17);
-    room.pass(1_000_000);
+fn a_node_at_17_does_not_skip_missing_entries_up_to_25() {
+    let mut cluster = TestCluster::new(3, 4);
+    cluster.pass(1_000_000);
+    cluster.fill(17);
+    cluster.pass(1_000_000);
     let root = 4;
-    assert_eq!(room.node(root).state().index(), Slot(17));
-    room.cut_off = vec![id(root)];
-    room.fill(25);
-    let held = room.node(room.leader()).history.iter().skip(23).take(2).cloned().collect::<Vec<_>>();
-    let certificate = room.node(room.leader()).certificates.last_key_value().unwrap().1.clone();
+    assert_eq!(cluster.node(root).state().index(), Slot(17));
+    cluster.cut_off = vec![id(root)];
+    cluster.fill(25);
+    let held = cluster.node(cluster.leader()).history.iter().skip(23).take(2).cloned().collect::<Vec<_>>();
+    let certificate = cluster.node(cluster.leader()).certificates.last_key_value().unwrap().1.clone();
     assert_eq!(certificate.head.index, Slot(25));
 
     // Entries 24 and 25 arrive, and time passes: without 18 to 23 they do not advance the index.
-    let late = Letter::History { first: Slot(24), entries: held, rest: Vec::new(), certificate };
+    let late = Message::History { first: Slot(24), entries: held, rest: Vec::new(), certificate };
     for _ in 0..2 {
-        room.step(root, Input::Message(id(1), late.clone()));
-        room.pass(2_000_000);
-        assert_eq!(room.node(root).state().index(), Slot(17));
+        cluster.step(root, Input::Message(id(1), late.clone()));
+        cluster.pass(2_000_000);
+        assert_eq!(cluster.node(root).state().index(), Slot(17));
     }
 
-    room.cut_off.clear();
-    room.pass(2_000_000);
-    let (root, leader) = (room.node(root).state(), room.node(room.leader()).state());
+    cluster.cut_off.clear();
+    cluster.pass(2_000_000);
+    let (root, leader) = (cluster.node(root).state(), cluster.node(cluster.leader()).state());
     assert_eq!((root.index(), root.hash(), root.machine()), (Slot(25), leader.hash(), leader.machine()));
 }
 
 #[test]
-fn who_is_alone_leads_itself() {
-    let mut room = Room::new(1, 1);
-    room.pass(1_000_000);
-    room.submit(1, 1);
-    assert!(matches!(room.ended[..], [(TxId(1), Outcome::Committed { index: Slot(2), .. })]));
-    room.restart(1);
-    assert_eq!(room.node(1).state().index(), Slot(0));
-    room.pass(1_000_000);
-    assert_eq!(room.node(1).state().index(), Slot(3), "all that was stored, and a barrier");
-    room.submit(1, 1);
-    assert!(matches!(room.ended[1..], [(TxId(1), Outcome::Committed { index: Slot(2), .. })]));
+fn a_single_voter_leads_and_restores_its_log() {
+    let mut cluster = TestCluster::new(1, 1);
+    cluster.pass(1_000_000);
+    cluster.submit(1, 1);
+    assert!(matches!(cluster.ended[..], [(TxId(1), Outcome::Committed { index: Slot(2), .. })]));
+    cluster.restart(1);
+    assert_eq!(cluster.node(1).state().index(), Slot(0));
+    cluster.pass(1_000_000);
+    assert_eq!(cluster.node(1).state().index(), Slot(3), "the stored entries, and a no-op entry");
+    cluster.submit(1, 1);
+    assert!(matches!(cluster.ended[1..], [(TxId(1), Outcome::Committed { index: Slot(2), .. })]));
 }
 
 #[test]
-fn two_of_whom_one_is_down_refuse_and_say_so() {
-    let mut room = Room::new(2, 2);
-    room.pass(1_000_000);
-    let leader = room.leader();
-    room.cut_off = vec![id(3 - leader)];
-    room.submit(leader, 1);
-    room.pass(1_000_000);
-    room.submit(leader, 2);
-    let before = room.node(leader).state().index();
-    room.pass(2_000_000);
+fn one_of_two_voters_commits_nothing_without_the_other() {
+    let mut cluster = TestCluster::new(2, 2);
+    cluster.pass(1_000_000);
+    let leader = cluster.leader();
+    cluster.cut_off = vec![id(3 - leader)];
+    cluster.submit(leader, 1);
+    cluster.pass(1_000_000);
+    cluster.submit(leader, 2);
+    let before = cluster.node(leader).state().index();
+    cluster.pass(2_000_000);
     let said = [(TxId(1), Outcome::Unknown), (TxId(2), Outcome::NoQuorum)];
-    assert_eq!(room.ended, said, "the first is in a log, the second nowhere");
-    assert_eq!(room.node(leader).state().index(), before);
+    assert_eq!(cluster.ended, said, "the first is in a log, the second in none");
+    assert_eq!(cluster.node(leader).state().index(), before);
 }
 
 #[test]
-fn a_transaction_goes_to_the_next_leader_and_is_done_once() {
-    let mut room = Room::new(3, 3);
-    room.pass(1_000_000);
-    let first = room.leader();
+fn a_transaction_is_rerouted_to_the_next_leader_and_commits_once() {
+    let mut cluster = TestCluster::new(3, 3);
+    cluster.pass(1_000_000);
+    let first = cluster.leader();
     let at = first % 3 + 1;
-    room.cut_off = vec![id(first)];
-    room.submit(at, 1);
-    room.pass(850_000);
-    let second = room.leader();
+    cluster.cut_off = vec![id(first)];
+    cluster.submit(at, 1);
+    cluster.pass(850_000);
+    let second = cluster.leader();
     assert_ne!(second, first);
     if second != at {
-        assert_eq!(room.rerouted, [(TxId(1), id(first), id(second))]);
+        assert_eq!(cluster.rerouted, [(TxId(1), id(first), id(second))]);
     }
-    room.pass(1_000_000);
-    room.cut_off.clear();
-    room.pass(1_000_000);
+    cluster.pass(1_000_000);
+    cluster.cut_off.clear();
+    cluster.pass(1_000_000);
     let committed = |(_, outcome): &&(TxId, Outcome<Values>)| matches!(outcome, Outcome::Committed { .. });
-    assert_eq!(room.ended.iter().filter(committed).count(), 1, "{:?}", room.ended);
-    let values: Vec<_> = (1..=3).map(|number| room.node(number).state().hash()).collect();
+    assert_eq!(cluster.ended.iter().filter(committed).count(), 1, "{:?}", cluster.ended);
+    let values: Vec<_> = (1..=3).map(|number| cluster.node(number).state().hash()).collect();
     assert!(values.iter().all(|hash| *hash == values[0]));
 }
 
 /// A transaction that is submitted again while it is in flight, or when it is done, is the same transaction.
 #[test]
-fn submitting_again_is_no_second_transaction() {
-    let mut room = Room::new(3, 3);
-    room.pass(1_000_000);
-    let leader = room.leader();
+fn a_repeated_submission_is_the_same_transaction() {
+    let mut cluster = TestCluster::new(3, 3);
+    cluster.pass(1_000_000);
+    let leader = cluster.leader();
     for _ in 0..3 {
-        room.step(leader, Input::Submit { tx_id: TxId(1), goal: add() });
+        cluster.step(leader, Input::Submit { tx_id: TxId(1), goal: add() });
     }
-    room.deliver();
-    room.pass(500_000);
-    room.submit(leader % 3 + 1, 1);
-    let outcomes: Vec<_> = room.ended.iter().map(|(_, outcome)| outcome.clone()).collect();
+    cluster.deliver();
+    cluster.pass(500_000);
+    cluster.submit(leader % 3 + 1, 1);
+    let outcomes: Vec<_> = cluster.ended.iter().map(|(_, outcome)| outcome.clone()).collect();
     assert_eq!(outcomes.len(), 2);
     assert_eq!(outcomes[0], outcomes[1]);
     assert!(matches!(&outcomes[0], Outcome::Committed { result, .. } if *result == [Some(1.into())]));
 }
 
 #[test]
-fn history_that_was_tampered_with_is_refused() {
-    let mut room = Room::new(3, 4);
-    room.pass(1_000_000);
-    room.cut_off = vec![id(4)];
-    room.fill(9);
-    let before = room.node(4).state().index();
-    room.step(1, Input::Message(id(4), Letter::Fetch { after: before, or_state: false }));
-    let (_, _, history) = room.post.pop_back().unwrap();
-    room.post.clear();
-    let Letter::History { first, entries, rest, certificate } = history else { panic!("{history:?}") };
-    let send = |room: &mut Room, entries: &[crate::Logged<KeyValue>], certificate: &crate::Certificate| {
+fn tampered_history_is_rejected() {
+    let mut cluster = TestCluster::new(3, 4);
+    cluster.pass(1_000_000);
+    cluster.cut_off = vec![id(4)];
+    cluster.fill(9);
+    let before = cluster.node(4).state().index();
+    cluster.step(1, Input::Message(id(4), Message::Fetch { after: before, or_state: false }));
+    let (_, _, history) = cluster.post.pop_back().unwrap();
+    cluster.post.clear();
+    let Message::History { first, entries, rest, certificate } = history else { panic!("{history:?}") };
+    let send = |cluster: &mut TestCluster,
+                entries: &[crate::LogEntry<KeyValue>],
+                certificate: &crate::Certificate| {
         let (entries, rest, certificate) = (entries.to_vec(), rest.clone(), certificate.clone());
-        room.step(4, Input::Message(id(1), Letter::History { first, entries, rest, certificate }));
-        room.node(4).state().index()
+        cluster.step(4, Input::Message(id(1), Message::History { first, entries, rest, certificate }));
+        cluster.node(4).state().index()
     };
 
     let mut tampered = entries.clone();
-    if let Some(holdoff_paxos::log::Payload::Value(value)) =
+    if let Some(holdoff_paxos::log::EntryPayload::Value(value)) =
         tampered.last_mut().map(|entry| &mut entry.payload)
     {
         value.tx_id = TxId(77);
     }
-    assert_eq!(send(&mut room, &tampered, &certificate), before);
+    assert_eq!(send(&mut cluster, &tampered, &certificate), before);
     let mut few = certificate.clone();
-    few.seals.truncate(1);
-    few.seals.push(few.seals[0].clone());
-    assert_eq!(send(&mut room, &entries, &few), before, "one voter twice is no majority");
+    few.signatures.truncate(1);
+    few.signatures.push(few.signatures[0].clone());
+    assert_eq!(send(&mut cluster, &entries, &few), before, "two signatures of one voter are no majority");
     let mut forged = certificate.clone();
-    forged.seals[0].1.0[0] ^= 1;
-    forged.seals.truncate(2);
-    assert_eq!(send(&mut room, &entries, &forged), before);
-    assert_eq!(send(&mut room, &entries[..entries.len() - 1], &certificate), before);
-    assert_eq!(send(&mut room, &entries, &certificate), certificate.head.index);
+    forged.signatures[0].1.0[0] ^= 1;
+    forged.signatures.truncate(2);
+    assert_eq!(send(&mut cluster, &entries, &forged), before);
+    assert_eq!(send(&mut cluster, &entries[..entries.len() - 1], &certificate), before);
+    assert_eq!(send(&mut cluster, &entries, &certificate), certificate.head.index);
     assert_eq!(
-        send(&mut room, &entries, &certificate),
+        send(&mut cluster, &entries, &certificate),
         certificate.head.index,
-        "stale history moves nothing"
+        "stale history changes nothing"
     );
 }
 
 /// Cuts off a leader at the time at which the voter that confirmed its term restarts, while another node has long been
 /// trying to lead. Returns true if the leader ever served a read by its lease while the other node already served.
-fn reads_what_is_old(after_us: u64) -> bool {
-    let mut room = Room::new(3, 3);
-    room.pass(1_000_000);
-    let leader = room.leader();
+fn serves_a_stale_read(after_us: u64) -> bool {
+    let mut cluster = TestCluster::new(3, 3);
+    cluster.pass(1_000_000);
+    let leader = cluster.leader();
     let (other, voter) = (leader % 3 + 1, (leader + 1) % 3 + 1);
-    room.apart = Some((id(leader), id(other)));
-    room.pass(1_000_000 + after_us);
-    assert!(room.node(leader).is_ready(), "a majority hears it");
-    room.cut_off = vec![id(leader)];
-    room.restart(voter);
+    cluster.apart = Some((id(leader), id(other)));
+    cluster.pass(1_000_000 + after_us);
+    assert!(cluster.node(leader).is_ready(), "a majority reaches the leader");
+    cluster.cut_off = vec![id(leader)];
+    cluster.restart(voter);
     for read in 0..100 {
-        room.pass(10_000);
-        let serves = room.node(other).is_ready();
-        room.step(
+        cluster.pass(10_000);
+        let serves = cluster.node(other).is_ready();
+        cluster.step(
             leader,
-            Input::Read { read: ReadId(read), goal: vec![Command::Get(key(0))], how: How::Lease },
+            Input::Read {
+                read: ReadId(read),
+                goal: vec![Command::Get(key(0))],
+                consistency: Consistency::Lease,
+            },
         );
-        if serves && room.answered.contains(&ReadId(read)) {
+        if serves && cluster.answered.contains(&ReadId(read)) {
             return true;
         }
     }
-    assert!(!room.answered.is_empty(), "it had a lease");
-    assert!(room.node(other).is_ready() || room.node(voter).is_ready());
+    assert!(!cluster.answered.is_empty(), "the leader had a lease");
+    assert!(cluster.node(other).is_ready() || cluster.node(voter).is_ready());
     false
 }
 
 #[test]
-fn who_restarts_lets_a_lease_run_out() {
+fn a_restarted_voter_waits_for_the_lease_to_expire() {
     let offsets = || (0..40).map(|tens| tens * 10_000);
-    assert!(!offsets().any(reads_what_is_old));
-    assert!(Flaw::ForgetVouching.plant(|| offsets().any(reads_what_is_old)), "the case is none");
+    assert!(!offsets().any(serves_a_stale_read));
+    assert!(
+        inject(LedgerFault::ForgetLeaseGrant, || offsets().any(serves_a_stale_read)),
+        "the injected fault was not found"
+    );
+}
+
+/// A single voter, whose disk the test controls.
+#[test]
+fn a_single_voter_commits_when_its_disk_has_the_entry() {
+    let voters = Configuration::new([id(1)]).unwrap();
+    let mut options = options();
+    options.log.early = true;
+    let store = Ledger::<KeyValue, TestNotary>::empty(voters);
+    let mut ledger = Ledger::new(id(1), options, TestNotary(id(1)), store, 0, 0).unwrap();
+    let mut step = |input: Input<KeyValue>| {
+        ledger.step(1_000_000, 0, input).release(|_| Ok::<_, Infallible>(())).unwrap()
+    };
+    let stored = |outputs: Vec<OutputOf<KeyValue>>| {
+        let [Output::Stored { term, slot }] = outputs[..] else { panic!("{outputs:?}") };
+        Input::Stored { term, slot }
+    };
+
+    let led = stored(step(Input::Tick));
+    assert!(step(led).is_empty());
+    let submitted = stored(step(Input::Submit { tx_id: TxId(1), goal: add() }));
+    let ended = step(submitted);
+    assert!(
+        matches!(ended[..], [Output::Ended(TxId(1), Outcome::Committed { index: Slot(2), .. })]),
+        "committed without a tick: {ended:?}"
+    );
+}
+
+/// As few messages as the batch size of the log allows.
+#[test]
+fn appends_of_many_submissions_are_coalesced() {
+    let mut cluster = TestCluster::new(3, 3);
+    cluster.pass(1_000_000);
+    let leader = cluster.leader();
+    let undecided = u128::from(options().log.undecided);
+    for tx_id in 0..undecided {
+        cluster.step(leader, Input::Submit { tx_id: TxId(tx_id), goal: add() });
+    }
+    let mut outputs: Vec<_> =
+        cluster.post.drain(..).map(|(_, to, message)| Output::Send(to, message)).collect();
+    assert_eq!(outputs.len() as u128, 2 * undecided, "one message for each entry and follower");
+    coalesce_appends(&mut outputs, options().log.batch);
+    assert_eq!(outputs.len() as u128, 2 * undecided / options().log.batch as u128);
+    for output in outputs {
+        cluster.put_out(leader, output);
+    }
+    cluster.deliver();
+    assert_eq!(cluster.ended.len() as u128, undecided);
 }

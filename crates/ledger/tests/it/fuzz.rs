@@ -5,13 +5,19 @@
 //!
 //! `HOLDOFF_FUZZ_SEED=… HOLDOFF_FUZZ_CASES=… cargo test -p holdoff-ledger --test it fuzz`
 
-mod cluster;
-mod letters;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
+use std::mem::discriminant;
 
-use std::cell::Cell;
-
-use holdoff_ledger::machine::{Facts, Goal, Machine, Overlay};
-use holdoff_testbed::fuzz::{cases, hunt, mutate};
+use fastrand::Rng;
+use holdoff_ledger::machine::{Command, Facts, Goal, Key, KeyValue, Overlay, StateMachine};
+use holdoff_ledger::{
+    Consistency, Hash, Head, HeadSignature, Input, Ledger, Message, MessageOf, Notary, Options, Output,
+    ReadId, Store, TxId,
+};
+use holdoff_paxos::{Configuration, NodeId, Slot, log};
+use holdoff_testbed::fuzz::{cases, mutate, run_seeds};
 
 const REPLAY: &str = "cargo test -p holdoff-ledger --test it fuzz";
 
@@ -63,7 +69,7 @@ fn the_goal() {
     let facts = Facts::default();
     let read = Cell::new(0_u64);
     let cases = cases(1_000_000);
-    hunt(REPLAY, cases, |rng| {
+    run_seeds(REPLAY, cases, |rng| {
         let goal = CORPUS[rng.usize(0..CORPUS.len())];
         let text = mutate(rng, goal, WORDS);
         match text.parse::<Goal>() {
@@ -88,7 +94,7 @@ fn the_snapshot() {
     let (diff, _) = facts.execute(&Overlay::default(), &goal).unwrap();
     facts.apply(&diff).unwrap();
     let snapshot = facts.snapshot();
-    hunt(REPLAY, cases(1_000_000), |rng| {
+    run_seeds(REPLAY, cases(1_000_000), |rng| {
         let mut bytes = snapshot.clone();
         for _ in 0..rng.usize(1..4) {
             let at = rng.usize(0..bytes.len());
@@ -101,4 +107,293 @@ fn the_snapshot() {
             assert_eq!(state.snapshot(), bytes);
         }
     });
+}
+
+type TestMessage = MessageOf<KeyValue>;
+type Node = Ledger<KeyValue, TestNotary>;
+
+/// Signs with a hash that any node could compute; no node in this test forges one.
+struct TestNotary(NodeId);
+
+fn sign(by: NodeId, index: Slot, hash: Hash) -> HeadSignature {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&by.0.to_le_bytes()).update(&index.0.to_le_bytes()).update(hash.to_string().as_bytes());
+    HeadSignature(hasher.finalize().as_bytes().to_vec())
+}
+
+impl Notary for TestNotary {
+    fn sign(&self, index: Slot, hash: Hash) -> HeadSignature {
+        sign(self.0, index, hash)
+    }
+
+    fn is_signed(&self, by: NodeId, index: Slot, hash: Hash, signature: &HeadSignature) -> bool {
+        sign(by, index, hash) == *signature
+    }
+}
+
+/// Three voters, and a fourth node that is a learner.
+struct Cluster {
+    nodes: Vec<(Node, Store<KeyValue>)>,
+    /// All messages that were ever sent.
+    said: Vec<TestMessage>,
+    /// The head of the history, at each index at which a node stopped.
+    heads: BTreeMap<Slot, Head>,
+    queue: VecDeque<(NodeId, NodeId, TestMessage)>,
+    now_us: u64,
+    is_learner_cut: bool,
+    /// True if signature shares are lost in transit.
+    is_unsigned: bool,
+}
+
+fn node(me: u128, store: Store<KeyValue>, now_us: u64) -> Node {
+    let options = Options { kept: 8, batch: 4, ..Options::default() };
+    let roll = u32::MAX / 5 * u32::try_from(me).unwrap();
+    Ledger::new(NodeId(me), options, TestNotary(NodeId(me)), store, now_us, roll).unwrap()
+}
+
+impl Cluster {
+    fn new() -> Self {
+        let store = Node::empty(Configuration::new([1, 2, 3].map(NodeId)).unwrap());
+        Self {
+            nodes: (1..=4).map(|me| (node(me, store.clone(), 0), store.clone())).collect(),
+            said: Vec::new(),
+            heads: BTreeMap::new(),
+            queue: VecDeque::new(),
+            now_us: 0,
+            is_learner_cut: false,
+            is_unsigned: false,
+        }
+    }
+
+    fn step(&mut self, me: usize, input: Input<KeyValue>) {
+        let (ledger, store) = &mut self.nodes[me - 1];
+        let roll = u32::MAX / 5 * u32::try_from(me).unwrap();
+        let stored = ledger.step(self.now_us, roll, input).release(|records| {
+            for record in records {
+                store.apply(record);
+            }
+            Ok::<_, Infallible>(())
+        });
+        let head = ledger.state().head();
+        assert_eq!(*self.heads.entry(head.index).or_insert(head.clone()), head);
+        for output in stored.unwrap() {
+            if let Output::Send(to, message) = output {
+                self.said.push(message.clone());
+                let is_cut = self.is_learner_cut && (me == 4 || to.0 == 4);
+                let is_lost = self.is_unsigned && matches!(message, Message::SignatureShare(_));
+                if to.0 <= 4 && !is_cut && !is_lost {
+                    self.queue.push_back((NodeId(me as u128), to, message));
+                }
+            }
+        }
+    }
+
+    fn deliver(&mut self) {
+        while let Some((from, to, message)) = self.queue.pop_front() {
+            self.step(usize::try_from(to.0).unwrap(), Input::Message(from, message));
+        }
+    }
+
+    fn pass(&mut self, times: u32) {
+        for _ in 0..times {
+            self.now_us += 50_000;
+            for me in 1..=4 {
+                self.step(me, Input::Tick);
+                self.deliver();
+            }
+        }
+    }
+
+    fn leader(&self) -> usize {
+        self.nodes.iter().position(|(ledger, _)| ledger.is_ready()).unwrap() + 1
+    }
+
+    /// Submits transactions and reads at every node.
+    fn work(&mut self, first: u128, count: u128) {
+        for tx_id in first..first + count {
+            let goal = vec![Command::Increment(Key::new("a").unwrap(), 1)];
+            self.step(1 + usize::try_from(tx_id % 3).unwrap(), Input::Submit { tx_id: TxId(tx_id), goal });
+            self.deliver();
+            let (read, goal) = (ReadId(0), vec![Command::Get(Key::new("a").unwrap())]);
+            self.step(self.leader(), Input::Read { read, goal, consistency: Consistency::Quorum });
+            self.deliver();
+            self.pass(1);
+        }
+    }
+}
+
+/// A node that neither votes nor leads, and that no message names.
+const STRANGER: NodeId = NodeId(u128::MAX / 3);
+
+/// Returns some messages of each kind, as bytes.
+fn corpus(said: &[TestMessage], is_wanted: impl Fn(&TestMessage) -> bool) -> Vec<Vec<u8>> {
+    let mut kinds: Vec<(_, Vec<&TestMessage>)> = Vec::new();
+    for message in said.iter().filter(|message| is_wanted(message)) {
+        let kind = match message {
+            Message::Log(inner) => (discriminant(message), Some(discriminant(inner))),
+            _ => (discriminant(message), None),
+        };
+        match kinds.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, messages)) => messages.push(message),
+            None => kinds.push((kind, vec![message])),
+        }
+    }
+    let some =
+        kinds.iter().flat_map(|(_, messages)| messages.iter().take(4).chain(messages.iter().rev().take(4)));
+    some.map(|message| holdoff_net::encode(message).unwrap().to_vec()).collect()
+}
+
+fn garble(rng: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
+    if rng.u8(0..16) == 0 {
+        return (0..rng.usize(0..300)).map(|_| rng.u8(..)).collect();
+    }
+    let mut bytes = corpus[rng.usize(..corpus.len())].clone();
+    // From time to time the message is not mutated.
+    let times = if rng.u8(0..64) == 0 { 0 } else { rng.usize(1..4) };
+    for _ in 0..times {
+        let at = rng.usize(..=bytes.len());
+        match rng.u8(0..8) {
+            0 => bytes.truncate(at),
+            1 => bytes.insert(at, rng.u8(..)),
+            2 => bytes.splice(at..at, [0xff; 9]).for_each(drop),
+            _ => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 1 << rng.u8(0..8)),
+        }
+    }
+    bytes
+}
+
+/// Returns nodes that have exchanged messages of all kinds. The learner was disconnected for a long time.
+fn talk() -> Cluster {
+    let mut cluster = Cluster::new();
+    cluster.pass(60);
+    cluster.work(1, 10);
+    let leader = cluster.leader();
+    let voters = holdoff_paxos::Configuration::new([1, 2, 3, 4].map(NodeId)).unwrap();
+    let without = holdoff_paxos::Configuration::new([1, 2, 3].map(NodeId)).unwrap();
+    cluster.step(leader, Input::ChangeConfiguration(voters));
+    cluster.pass(60);
+    cluster.is_learner_cut = true;
+    cluster.work(50, 50);
+    cluster.is_learner_cut = false;
+    cluster.pass(60);
+    cluster.is_learner_cut = true;
+    let leader = cluster.leader();
+    cluster.step(leader, Input::ChangeConfiguration(without));
+    cluster.pass(60);
+    cluster.work(100, 100);
+    cluster
+}
+
+/// Returns the parts of a node that must not change.
+fn standing(node: &Node) -> (Hash, [Slot; 3], [log::Term; 2]) {
+    let (state, store) = (node.state(), node.store());
+    let slots = [state.index(), store.decided(), store.last()];
+    (state.hash(), slots, [store.promised(), store.accepted()])
+}
+
+fn assert_most_are_read(read: u64, cases: u64) {
+    println!("{read} of {cases} could be read");
+    assert!(cases < 1000 || read * 4 > cases, "most inputs must be decodable");
+}
+
+/// Votes and other messages of voters and leaders: mutated, or from a node that is neither.
+#[test]
+fn the_vote() {
+    let mut cluster = talk();
+    let leader = cluster.leader();
+    let follower = leader % 3 + 1;
+    cluster.is_learner_cut = false;
+    cluster.pass(100);
+    // The leader waits for the signature shares that have not arrived.
+    cluster.is_unsigned = true;
+    cluster.work(300, 3);
+    let log = corpus(&cluster.said, |message| matches!(message, Message::Log(_)));
+    let rest = corpus(&cluster.said, |message| {
+        matches!(
+            message,
+            Message::SignatureShare(_)
+                | Message::Certificate(_)
+                | Message::ConfirmTerm(..)
+                | Message::TermConfirmed(..)
+        )
+    });
+    assert!(log.len() > 32 && rest.len() == 32, "all kinds were said: {} {}", log.len(), rest.len());
+    let before = [leader, follower].map(|number| standing(&cluster.nodes[number - 1].0));
+    let now_us = cluster.now_us;
+    let (read, cluster) = (Cell::new(0_u64), RefCell::new(cluster));
+    let cases = cases(1_000_000);
+    run_seeds(REPLAY, cases, |rng| {
+        let is_log = rng.bool();
+        let Ok(message) = holdoff_net::decode::<TestMessage>(&garble(rng, if is_log { &log } else { &rest }))
+        else {
+            return;
+        };
+        // A mutated message may become a `Submit`, which this test does not cover.
+        if matches!(message, Message::Submit { .. }) {
+            return;
+        }
+        read.set(read.get() + 1);
+        let to_leader = !matches!(message, Message::Log(_)) && rng.bool();
+        let (place, number) = if to_leader { (0, leader) } else { (1, follower) };
+        let voter = NodeId(rng.u128(1..=3));
+        let from = if matches!(message, Message::Log(_)) || rng.bool() { STRANGER } else { voter };
+        let mut cluster = cluster.borrow_mut();
+        let node = &mut cluster.nodes[number - 1].0;
+        drop(node.step(now_us, rng.u32(..), Input::Message(from, message)));
+        assert_eq!(standing(node), before[place]);
+    });
+    assert_most_are_read(read.get(), cases);
+    let counts = cluster.borrow().nodes.iter().map(|(node, _)| *node.counts()).collect::<Vec<_>>();
+    let forged = |of: fn(&holdoff_ledger::LedgerCounters) -> u64| counts.iter().map(of).sum::<u64>();
+    println!(
+        "{} seals, {} certificates",
+        forged(|it| it.forged_signatures),
+        forged(|it| it.forged_certificates)
+    );
+    assert!(cases < 1000 || forged(|it| it.forged_signatures.min(it.forged_certificates)) > 0);
+}
+
+/// Histories and states for a node that misses them: it reaches the decided state, or does not change.
+#[test]
+fn the_history() {
+    let mut cluster = talk();
+    let store = cluster.nodes[3].1.clone();
+    let behind = cluster.nodes[3].0.state().index();
+    let said = cluster.said.len();
+    cluster.is_learner_cut = false;
+    // A node that was disconnected for a long time asks rarely.
+    cluster.pass(600);
+    assert_eq!(cluster.nodes[3].0.state().index(), cluster.nodes[0].0.state().index());
+    let (heads, now_us) = (cluster.heads.clone(), cluster.now_us);
+    let messages = corpus(&cluster.said[said..], |message| {
+        matches!(
+            message,
+            Message::Fetch { .. } | Message::History { .. } | Message::State(_) | Message::Submit { .. }
+        )
+    });
+    let learner = RefCell::new(node(4, store.clone(), now_us));
+    let (read, came, refused) = (Cell::new(0_u64), Cell::new(0_u64), Cell::new(0_u64));
+    let cases = cases(1_000_000);
+    run_seeds(REPLAY, cases, |rng| {
+        let Ok(message) = holdoff_net::decode::<TestMessage>(&garble(rng, &messages)) else { return };
+        // A node trusts the log messages of its leader, which this test does not cover.
+        if matches!(message, Message::Log(_)) {
+            return;
+        }
+        read.set(read.get() + 1);
+        let mut learner = learner.borrow_mut();
+        let voter = NodeId(rng.u128(1..=3));
+        drop(learner.step(now_us, rng.u32(..), Input::Message(voter, message)));
+        assert!(learner.divergence().is_none());
+        if learner.state().index() > behind {
+            let head = learner.state().head();
+            assert_eq!(heads.get(&head.index), Some(&head), "only what is decided is believed");
+            came.set(came.get() + 1);
+            refused.set(refused.get() + learner.counts().refused);
+            *learner = node(4, store.clone(), now_us);
+        }
+    });
+    println!("{} times it came to what is decided, {} were refused", came.get(), refused.get());
+    assert_most_are_read(read.get(), cases);
+    assert!(cases < 1000 || (came.get() > 0 && refused.get() > 0));
 }

@@ -5,8 +5,8 @@ use std::fmt::Debug;
 
 use fastrand::Rng;
 use holdoff_ledger::machine::{
-    Change, Command, Diff, FactRules, Facts, Failed, Goal, Key, KeyValue, KeyValueRules, Machine, Overlay,
-    Rules, Table, Value,
+    Command, Diff, FactRules, Facts, Goal, GoalError, Key, KeyValue, KeyValueRules, Overlay, RowChange,
+    Rules, StateMachine, Table, Value,
 };
 use proptest::prelude::*;
 use serde::Serialize;
@@ -97,7 +97,7 @@ fn assert_same<R: Made>(one: &Table<R>, other: &Table<R>) {
     assert_eq!(one.snapshot(), other.snapshot());
 }
 
-fn a_snapshot_has_the_state_and_its_hash<R: Made>(rng: &mut Rng) {
+fn a_snapshot_restores_the_state_and_its_hash<R: Made>(rng: &mut Rng) {
     let state = state::<R>(rng);
     assert_same(&Table::restore(&state.snapshot()).unwrap(), &state);
     let other = self::state::<R>(rng);
@@ -105,7 +105,7 @@ fn a_snapshot_has_the_state_and_its_hash<R: Made>(rng: &mut Rng) {
     assert_eq!(state.snapshot() == other.snapshot(), hashes.0 == hashes.1);
 }
 
-fn a_snapshot_that_is_not_whole_is_refused<R: Made>(rng: &mut Rng) {
+fn a_damaged_snapshot_is_rejected<R: Made>(rng: &mut Rng) {
     let snapshot = state::<R>(rng).snapshot();
     let cut = &snapshot[..rng.usize(0..snapshot.len())];
     assert!(Table::<R>::restore(cut).is_err());
@@ -117,7 +117,7 @@ fn a_snapshot_that_is_not_whole_is_refused<R: Made>(rng: &mut Rng) {
     }
 }
 
-fn a_diff_can_be_taken_back<R: Made>(rng: &mut Rng) {
+fn the_inverse_of_a_diff_undoes_it<R: Made>(rng: &mut Rng) {
     let before = state::<R>(rng);
     let Ok((diff, _)) = before.execute(&none::<R>(), &R::goal(rng)) else { return };
     let mut after = before.clone();
@@ -136,7 +136,7 @@ fn a_diff_can_be_taken_back<R: Made>(rng: &mut Rng) {
 
 /// In any order of adding, settling and dropping diffs, goals see the same rows as if each diff had been applied at
 /// once.
-fn an_overlay_is_as_good_as_the_state<R: Made>(rng: &mut Rng)
+fn an_overlay_is_equivalent_to_the_applied_state<R: Made>(rng: &mut Rng)
 where
     R::Answer: PartialEq + Debug,
 {
@@ -149,36 +149,36 @@ where
         assert_eq!(done, direct.execute(&none::<R>(), &goal));
         if let Ok((diff, _)) = done {
             direct.apply(&diff).unwrap();
-            committed.lay(&mut over, diff).unwrap();
+            committed.stage(&mut over, diff).unwrap();
         }
         assert_eq!(committed.hash(&over), direct.hash(&none::<R>()));
-        while rng.bool() && committed.settle(&mut over).unwrap() {
+        while rng.bool() && committed.commit_oldest(&mut over).unwrap() {
             assert_eq!(committed.hash(&over), direct.hash(&none::<R>()));
         }
         if rng.u8(0..16) == 0 {
             (over, direct) = (none::<R>(), committed.clone());
         }
     }
-    while committed.settle(&mut over).unwrap() {}
+    while committed.commit_oldest(&mut over).unwrap() {}
     assert_same(&committed, &direct);
     assert_eq!((over.len(), over.touched()), (0, 0));
 }
 
-fn what_fails_changes_nothing<R: Made>(rng: &mut Rng) -> bool {
+fn a_failing_goal_changes_nothing<R: Made>(rng: &mut Rng) -> bool {
     let state = state::<R>(rng);
     let mut over = none::<R>();
     if let Ok((diff, _)) = state.execute(&over, &R::goal(rng)) {
-        state.lay(&mut over, diff).unwrap();
+        state.stage(&mut over, diff).unwrap();
     }
     let (before, laid, hash) = (state.clone(), over.clone(), state.hash(&over));
     let failed = state.execute(&over, &R::goal(rng)).err();
     assert_same(&state, &before);
     assert_eq!((&over, state.hash(&over)), (&laid, hash));
-    failed.is_some_and(|failed: Failed| !failed.to_string().is_empty())
+    failed.is_some_and(|failed: GoalError| !failed.to_string().is_empty())
 }
 
 /// Serialized diffs and answers are deserialized unchanged.
-fn diffs_and_answers_travel<R: Made>(rng: &mut Rng)
+fn diffs_and_answers_are_serializable<R: Made>(rng: &mut Rng)
 where
     R::Key: Serialize + DeserializeOwned,
     R::Value: Serialize + DeserializeOwned,
@@ -203,38 +203,38 @@ proptest! {
     #![proptest_config(cases())]
 
     #[test]
-    fn snapshots_have_the_state_and_its_hash(seed in any::<u64>()) {
-        a_snapshot_has_the_state_and_its_hash::<KeyValueRules>(&mut Rng::with_seed(seed));
-        a_snapshot_has_the_state_and_its_hash::<FactRules>(&mut Rng::with_seed(seed));
+    fn snapshots_restore_the_state_and_its_hash(seed in any::<u64>()) {
+        a_snapshot_restores_the_state_and_its_hash::<KeyValueRules>(&mut Rng::with_seed(seed));
+        a_snapshot_restores_the_state_and_its_hash::<FactRules>(&mut Rng::with_seed(seed));
     }
 
     #[test]
-    fn snapshots_that_are_not_whole_are_refused(seed in any::<u64>()) {
-        a_snapshot_that_is_not_whole_is_refused::<KeyValueRules>(&mut Rng::with_seed(seed));
-        a_snapshot_that_is_not_whole_is_refused::<FactRules>(&mut Rng::with_seed(seed));
+    fn damaged_snapshots_are_rejected(seed in any::<u64>()) {
+        a_damaged_snapshot_is_rejected::<KeyValueRules>(&mut Rng::with_seed(seed));
+        a_damaged_snapshot_is_rejected::<FactRules>(&mut Rng::with_seed(seed));
     }
 
     #[test]
-    fn diffs_can_be_taken_back(seed in any::<u64>()) {
-        a_diff_can_be_taken_back::<KeyValueRules>(&mut Rng::with_seed(seed));
-        a_diff_can_be_taken_back::<FactRules>(&mut Rng::with_seed(seed));
+    fn the_inverses_of_diffs_undo_them(seed in any::<u64>()) {
+        the_inverse_of_a_diff_undoes_it::<KeyValueRules>(&mut Rng::with_seed(seed));
+        the_inverse_of_a_diff_undoes_it::<FactRules>(&mut Rng::with_seed(seed));
     }
 
     #[test]
-    fn overlays_are_as_good_as_the_state(seed in any::<u64>()) {
-        an_overlay_is_as_good_as_the_state::<KeyValueRules>(&mut Rng::with_seed(seed));
-        an_overlay_is_as_good_as_the_state::<FactRules>(&mut Rng::with_seed(seed));
+    fn overlays_are_equivalent_to_the_applied_state(seed in any::<u64>()) {
+        an_overlay_is_equivalent_to_the_applied_state::<KeyValueRules>(&mut Rng::with_seed(seed));
+        an_overlay_is_equivalent_to_the_applied_state::<FactRules>(&mut Rng::with_seed(seed));
     }
 
     #[test]
-    fn goals_diffs_and_answers_travel(seed in any::<u64>()) {
-        diffs_and_answers_travel::<KeyValueRules>(&mut Rng::with_seed(seed));
-        diffs_and_answers_travel::<FactRules>(&mut Rng::with_seed(seed));
+    fn goals_diffs_and_answers_are_serializable(seed in any::<u64>()) {
+        diffs_and_answers_are_serializable::<KeyValueRules>(&mut Rng::with_seed(seed));
+        diffs_and_answers_are_serializable::<FactRules>(&mut Rng::with_seed(seed));
     }
 
     /// Commands change the table as they would change a map.
     #[test]
-    fn commands_do_what_they_say(seed in any::<u64>()) {
+    fn commands_change_the_table_like_a_map(seed in any::<u64>()) {
         let mut rng = Rng::with_seed(seed);
         let (mut table, mut map) = (KeyValue::default(), BTreeMap::new());
         for _ in 0..rng.usize(0..16) {
@@ -293,11 +293,11 @@ fn directly(map: &mut BTreeMap<Key, Value>, command: &Command) -> Result<Vec<Opt
 }
 
 #[test]
-fn what_failed_has_changed_nothing() {
+fn failed_goals_change_nothing() {
     let mut failed = [0; 2];
     for seed in 0..u64::from(CASES) {
-        failed[0] += u32::from(what_fails_changes_nothing::<KeyValueRules>(&mut Rng::with_seed(seed)));
-        failed[1] += u32::from(what_fails_changes_nothing::<FactRules>(&mut Rng::with_seed(seed)));
+        failed[0] += u32::from(a_failing_goal_changes_nothing::<KeyValueRules>(&mut Rng::with_seed(seed)));
+        failed[1] += u32::from(a_failing_goal_changes_nothing::<FactRules>(&mut Rng::with_seed(seed)));
     }
     assert!(
         failed.iter().all(|failed| *failed * 10 > CASES),
@@ -306,8 +306,8 @@ fn what_failed_has_changed_nothing() {
 }
 
 #[test]
-fn a_diff_out_of_order_is_none() {
-    let change = |name: &str, before| Change { key: Key::new(name).unwrap(), before, after: Some(()) };
+fn a_diff_out_of_order_is_rejected() {
+    let change = |name: &str, before| RowChange { key: Key::new(name).unwrap(), before, after: Some(()) };
     let is_diff = |changes: Vec<_>| Diff::try_from(changes).is_ok();
     assert!(is_diff(vec![change("a", None), change("b", None)]));
     assert!(!is_diff(vec![change("a", None), change("a", None)]), "a row twice");
@@ -318,8 +318,5 @@ fn a_diff_out_of_order_is_none() {
 #[test]
 fn a_snapshot_of_another_kind_is_refused() {
     let why = Facts::restore(&KeyValue::default().snapshot()).unwrap_err().to_string();
-    assert_eq!(
-        why,
-        "this is no snapshot of a `facts` table: it begins otherwise; fetch it from somebody else"
-    );
+    assert_eq!(why, "invalid snapshot of a `facts` table: it has another kind; fetch it from another node");
 }

@@ -1,6 +1,6 @@
 //! Checks `docs/ledger-goals.md`: runs every goal on the page, one after another, on the same facts.
 
-use holdoff_ledger::machine::{Facts, Goal, Machine, Overlay, limits};
+use holdoff_ledger::machine::{Facts, Goal, Overlay, StateMachine, limits};
 
 const PAGE: &str = include_str!("../../../../docs/ledger-goals.md");
 

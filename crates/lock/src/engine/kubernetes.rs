@@ -1,10 +1,9 @@
 //! Locks as Leases of a Kubernetes cluster.
 //!
 //! ```text
-//! entry.rs    what a Lease says of a lock        api.rs     the requests, and what refusals mean
-//! observed.rs when a lease is over, to our eyes  era.rs     the one record: era and floor
-//! unsure.rs   calls whose answers were lost      watch.rs   hearing that a lock was let go
-//! written.rs  the versions we wrote last         sweep.rs   what is done to many at once
+//! lease_object.rs  the content of a Lease, and its changes     api.rs    the requests, and the meaning of their errors
+//! observed.rs      when a lease has expired, on our clock      watch.rs  notifications of released locks
+//! admin.rs         listing, pruning, the fencing epoch
 //! ```
 //!
 //! # Invariants
@@ -26,42 +25,39 @@
 //! was restored or moved, tokens grow only after the epoch was raised. If an operator deletes the record *and* every
 //! lock, the epoch is lost.
 
+mod admin;
 mod api;
-mod clock;
-mod entry;
-mod era;
+mod lease_object;
 mod observed;
-mod sweep;
 #[cfg(test)]
 mod tests;
-mod unsure;
 mod watch;
-mod written;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Client, Config};
+use parking_lot::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::store::{Answer, Bid, Held, LeaseStore, Listing, Result};
-use crate::wakes::{Subscription, Wakes};
-use crate::{Error, Holder, Key, LockRecord, Nonce, Token};
+use crate::key::to_hex;
+use crate::notify::{Subscribers, Subscription};
+use crate::store::{AcquireOutcome, AcquireRefusal, AcquireRequest, LeaseStore, ListQuery, Result};
+use crate::{Error, Holder, LockKey, LockRecord, Nonce, Token, clock};
 
-use api::{Leases, Tried, Trouble, store};
-use entry::Entry;
-use observed::{Age, Observed};
-use unsure::Unsure;
-use written::Written;
+use super::optimistic::UnresolvedWrites;
+use api::{Leases, RequestError, RequestResult};
+use lease_object::LeaseObject;
+use observed::{Age, LastWritten, ObservedLeases};
 
 /// The maximum number of attempts of one call after write conflicts.
-const TRIES: u32 = 8;
+const MAX_ATTEMPTS: u32 = 8;
 
 /// A namespace of a cluster that keeps locks.
 #[derive(Debug)]
-pub(crate) struct Kubernetes {
+pub(crate) struct KubernetesStore {
     inner: Arc<Inner>,
     watching: Mutex<Option<AbortOnDropHandle<()>>>,
 }
@@ -69,25 +65,27 @@ pub(crate) struct Kubernetes {
 #[derive(Debug)]
 struct Inner {
     leases: Leases,
-    observed: Mutex<Observed>,
-    unsure: Unsure,
-    written: Written,
-    wakes: Wakes,
+    observed: Mutex<ObservedLeases>,
+    /// The uid and version from which each write with an unknown outcome was made. A newer version invalidates it.
+    unresolved: UnresolvedWrites<(String, String)>,
+    last_written: LastWritten,
+    subscribers: Subscribers,
     is_watching: Mutex<bool>,
+    /// The wall clock. It is for display only.
     wall: fn() -> Timestamp,
 }
 
-impl Kubernetes {
+impl KubernetesStore {
     /// Returns the locks in a namespace of the client's cluster.
     pub(crate) fn open(client: Client, namespace: &str) -> Self {
         let inner = Inner {
             leases: Leases::new(client, namespace),
             observed: Mutex::default(),
-            unsure: Unsure::default(),
-            written: Written::default(),
-            wakes: Wakes::default(),
+            unresolved: UnresolvedWrites::default(),
+            last_written: LastWritten::default(),
+            subscribers: Subscribers::default(),
             is_watching: Mutex::new(false),
-            wall: clock::wall,
+            wall: Timestamp::now,
         };
         Self { inner: Arc::new(inner), watching: Mutex::default() }
     }
@@ -98,14 +96,14 @@ impl Kubernetes {
         let namespace =
             url.strip_prefix("kubernetes:").filter(|name| is_namespace(name)).ok_or_else(|| {
                 Error::Settings(format!(
-                    "{url:?} is not kubernetes:NAMESPACE, with a namespace's name or nothing"
+                    "the URL {url:?} is not of the form kubernetes:NAMESPACE, where NAMESPACE may be empty"
                 ))
             })?;
-        let mut config = Config::infer().await.map_err(|error| store(false, error))?;
+        let mut config = Config::infer().await.map_err(|error| Error::store(false, error))?;
         // The acquisition loop decides when to ask again.
         config.default_retry = false;
         let own = config.default_namespace.clone();
-        let client = Client::try_from(config).map_err(|error| store(false, error))?;
+        let client = Client::try_from(config).map_err(|error| Error::store(false, error))?;
         Ok(Self::open(client, if namespace.is_empty() { &own } else { namespace }))
     }
 }
@@ -118,103 +116,100 @@ fn is_namespace(name: &str) -> bool {
 }
 
 impl Inner {
-    fn observed(&self) -> MutexGuard<'_, Observed> {
-        self.observed.lock().unwrap_or_else(PoisonError::into_inner)
+    async fn get(&self, key: &LockKey) -> RequestResult<Option<LeaseObject>> {
+        self.leases.get(&lease_object::name(key.digest())).await
     }
 
-    async fn get(&self, key: &Key) -> Tried<Option<Entry>> {
-        self.leases.get(&entry::name(key.digest())).await
-    }
-
-    /// Records an observation that was requested at `asked_at` and has just arrived; `None` if the lock is not held.
-    fn look(&self, entry: &Entry, asked_at: Duration) -> Option<Age> {
-        let (digest, beat) = (entry.digest()?, entry.beat());
-        let Some(beat) = beat else {
-            self.observed().forget(&digest);
+    /// Records an observation that was requested at `requested_at` and has just arrived; `None` if the lock is not held.
+    fn observe(&self, object: &LeaseObject, requested_at: Duration) -> Option<Age> {
+        let (digest, renewal_version) = (object.digest()?, object.renewal_version());
+        let Some(renewal_version) = renewal_version else {
+            self.observed.lock().remove(&digest);
             return None;
         };
-        Some(self.observed().look(digest, beat, asked_at, clock::now()))
+        Some(self.observed.lock().observe(digest, renewal_version, requested_at, clock::now()))
     }
 
     /// Returns the holder, unless its lease has expired.
-    fn holder(&self, entry: &Entry, asked_at: Duration) -> Option<Holder> {
-        let (age, owner) = (self.look(entry, asked_at)?, entry.owner()?);
-        let ends_in = entry.lease().saturating_sub(age.unrenewed_for);
+    fn holder(&self, object: &LeaseObject, requested_at: Duration) -> Option<Holder> {
+        let (age, owner) = (self.observe(object, requested_at)?, object.owner()?);
+        let ends_in = object.lease().saturating_sub(age.unrenewed_for);
         // The time written by the holder may be as wrong as its clock. It is only for display.
-        let told = entry.acquired_at().map(|then| (self.wall)().duration_since(then));
-        let told = told.and_then(|told| Duration::try_from(told).ok()).unwrap_or_default();
-        let token = entry.token().unwrap_or(Token::new(0));
-        let holder = Holder { owner, token, held_for: told.max(age.held_for), ends_in };
+        let held_for = object.acquired_at().map(|then| (self.wall)().duration_since(then));
+        let held_for = held_for.and_then(|held_for| Duration::try_from(held_for).ok()).unwrap_or_default();
+        let token = object.token().unwrap_or(Token::new(0));
+        let holder = Holder { owner, token, held_for: held_for.max(age.held_for), ends_in };
         (!ends_in.is_zero()).then_some(holder)
     }
 
     /// Returns the Lease of the lock, and creates it if there is none.
-    async fn get_or_make(&self, key: &Key) -> Tried<Entry> {
+    async fn get_or_create(&self, key: &LockKey) -> RequestResult<LeaseObject> {
         match self.get(key).await? {
-            Some(entry) => Ok(entry),
-            None => self.leases.create(&Entry::unheld(key)).await,
+            Some(object) => Ok(object),
+            None => self.leases.create(&LeaseObject::unheld(key)).await,
         }
     }
 
     /// Returns the next token to grant.
-    async fn next_token(&self, entry: &Entry) -> Result<Token> {
-        if let Some(highest) = entry.highest() {
-            return Ok(highest.next(highest.era(), highest));
+    async fn next_token(&self, object: &LeaseObject) -> Result<Token> {
+        if let Some(highest) = object.highest() {
+            return Ok(highest.next(highest.epoch(), highest));
         }
-        let record = era::read(&self.leases).await?;
+        let record = admin::read_token_base(&self.leases).await?;
         // The versions of a cluster only grow, and no token is above the version of its grant.
-        let reached = Token::new(Token::first_of(record.era).get().saturating_add(entry.revision()) - 1);
-        Ok(reached.next(record.era, record.floor))
+        let reached = Token::new(Token::first_of(record.epoch).get().saturating_add(object.revision()) - 1);
+        Ok(reached.next(record.epoch, record.floor))
     }
 
-    async fn try_acquire(&self, bid: &Bid) -> Tried<Answer> {
-        let Bid { key, owner, lease, .. } = bid;
-        let asked_at = clock::now();
-        let mut entry = self.get_or_make(key).await?;
-        if entry.is_held_by(owner.nonce) {
-            entry.renew(*lease, (self.wall)());
-            let token = entry.token().unwrap_or(Token::new(0));
-            self.written.keep(self.leases.put(&entry).await?);
-            self.unsure.settle(owner.nonce);
-            return Ok(Answer::Granted(token));
+    async fn try_acquire(&self, request: &AcquireRequest) -> RequestResult<AcquireOutcome> {
+        let AcquireRequest { key, owner, lease, .. } = request;
+        let requested_at = clock::now();
+        let mut object = self.get_or_create(key).await?;
+        if object.is_held_by(owner.nonce) {
+            object.renew(*lease, (self.wall)());
+            let token = object.token().unwrap_or(Token::new(0));
+            self.last_written.insert(self.leases.put(&object).await?);
+            self.unresolved.resolve(owner.nonce);
+            return Ok(AcquireOutcome::Granted(token));
         }
-        if let Some(holder) = self.holder(&entry, asked_at) {
-            self.unsure.settle_unless(owner.nonce, &entry.version());
+        if let Some(holder) = self.holder(&object, requested_at) {
+            // A write from another version than the newest cannot take effect.
+            self.unresolved.resolve_if(owner.nonce, |version| *version != object.version());
             let free_in = holder.ends_in;
-            return Ok(Answer::Held(Held { holder: Some(holder), free_in, waiting: 0 }));
+            return Ok(AcquireOutcome::Refused(AcquireRefusal { holder: Some(holder), free_in, waiting: 0 }));
         }
-        let token = self.next_token(&entry).await.map_err(Trouble::Other)?;
-        self.unsure.note(owner.nonce, entry.version());
-        entry.grant(key, owner, token, *lease, (self.wall)());
-        let written = self.leases.put(&entry).await;
-        if matches!(written, Ok(_) | Err(Trouble::Conflict)) {
-            self.unsure.settle(owner.nonce);
+        let token = self.next_token(&object).await.map_err(RequestError::Other)?;
+        self.unresolved.insert(owner.nonce, object.version());
+        object.grant(key, owner, token, *lease, (self.wall)());
+        let last_written = self.leases.put(&object).await;
+        if matches!(last_written, Ok(_) | Err(RequestError::Conflict)) {
+            self.unresolved.resolve(owner.nonce);
         }
-        self.written.keep(written?);
-        self.observed().forget(key.digest());
-        Ok(Answer::Granted(token))
+        self.last_written.insert(last_written?);
+        self.observed.lock().remove(key.digest());
+        Ok(AcquireOutcome::Granted(token))
     }
 
     /// Changes a lock from its newest version. `change` returns whether to write. Returns the written Lease; `None` if
     /// there is no such lock, or `change` declined.
     async fn change(
         &self,
-        key: &Key,
-        mut change: impl FnMut(&mut Entry, Duration) -> bool,
-    ) -> Result<Option<Entry>> {
-        for _ in 0..TRIES {
-            let asked_at = clock::now();
-            let Some(mut entry) = self.get(key).await? else { return Ok(None) };
-            if !change(&mut entry, asked_at) {
+        key: &LockKey,
+        mut change: impl FnMut(&mut LeaseObject, Duration) -> bool,
+    ) -> Result<Option<LeaseObject>> {
+        for _ in 0..MAX_ATTEMPTS {
+            let requested_at = clock::now();
+            let Some(mut object) = self.get(key).await? else { return Ok(None) };
+            if !change(&mut object, requested_at) {
                 return Ok(None);
             }
-            match self.leases.put(&entry).await {
-                Ok(written) => return Ok(Some(written)),
-                Err(Trouble::Conflict) => {}
-                Err(trouble) => return Err(trouble.into()),
+            match self.leases.put(&object).await {
+                Ok(last_written) => return Ok(Some(last_written)),
+                Err(RequestError::Conflict) => {}
+                Err(error) => return Err(error.into()),
             }
         }
-        Err(Trouble::Conflict.into())
+        Err(RequestError::Conflict.into())
     }
 
     /// Changes a lock that this nonce holds with this token. Returns whether it does. The version that this process
@@ -222,141 +217,141 @@ impl Inner {
     /// and the change starts again from the newest version.
     async fn change_own(
         &self,
-        key: &Key,
+        key: &LockKey,
         nonce: Nonce,
         token: Token,
-        change: impl Fn(&mut Entry),
+        change: impl Fn(&mut LeaseObject),
     ) -> Result<bool> {
-        let is_own = |entry: &Entry| entry.is_held_by(nonce) && entry.token() == Some(token);
-        if let Some(mut entry) = self.written.take(key.digest()).filter(is_own) {
-            change(&mut entry);
-            match self.leases.put(&entry).await {
-                Ok(entry) => {
-                    self.written.keep(entry);
+        let is_own = |object: &LeaseObject| object.is_held_by(nonce) && object.token() == Some(token);
+        if let Some(mut object) = self.last_written.take(key.digest()).filter(is_own) {
+            change(&mut object);
+            match self.leases.put(&object).await {
+                Ok(object) => {
+                    self.last_written.insert(object);
                     return Ok(true);
                 }
-                Err(Trouble::Conflict) => {}
-                Err(trouble) => return Err(trouble.into()),
+                Err(RequestError::Conflict) => {}
+                Err(error) => return Err(error.into()),
             }
         }
-        let change = |entry: &mut Entry, _| {
-            let is_own = is_own(entry);
+        let change = |object: &mut LeaseObject, _| {
+            let is_own = is_own(object);
             if is_own {
-                change(entry);
+                change(object);
             }
             is_own
         };
-        let entry = self.change(key, change).await?;
-        Ok(entry.map(|entry| self.written.keep(entry)).is_some())
+        let object = self.change(key, change).await?;
+        Ok(object.map(|object| self.last_written.insert(object)).is_some())
     }
 
     /// Ensures that no call of this nonce whose response was lost can still take effect. A write made from the current
     /// version could, so this function then writes a new version.
-    async fn settle(&self, key: &Key, nonce: Nonce) -> Result<()> {
-        if let Some(version) = self.unsure.version(nonce) {
-            let outrun = |entry: &mut Entry, _| {
-                let might_arrive = entry.version() == version;
+    async fn resolve(&self, key: &LockKey, nonce: Nonce) -> Result<()> {
+        if let Some(version) = self.unresolved.get(nonce) {
+            let invalidate = |object: &mut LeaseObject, _| {
+                let might_arrive = object.version() == version;
                 if might_arrive {
-                    entry.touch();
+                    object.touch();
                 }
                 might_arrive
             };
-            self.change(key, outrun).await?;
-            self.unsure.settle(nonce);
+            self.change(key, invalidate).await?;
+            self.unresolved.resolve(nonce);
         }
         Ok(())
     }
 
-    fn record(&self, entry: &Entry, asked_at: Duration) -> Option<LockRecord> {
+    fn record(&self, object: &LeaseObject, requested_at: Duration) -> Option<LockRecord> {
         Some(LockRecord {
-            namespace: entry.namespace().to_owned(),
-            key: entry.key().to_owned(),
-            digest: entry::hex(&entry.digest()?),
-            token: entry.token()?,
-            holder: self.holder(entry, asked_at),
+            namespace: object.namespace().to_owned(),
+            key: object.key().to_owned(),
+            digest: to_hex(&object.digest()?),
+            token: object.token()?,
+            holder: self.holder(object, requested_at),
             waiting: 0,
         })
     }
 }
 
 #[async_trait]
-impl LeaseStore for Kubernetes {
-    async fn try_acquire(&self, bid: &Bid) -> Result<Answer> {
-        for _ in 0..TRIES {
-            match self.inner.try_acquire(bid).await {
+impl LeaseStore for KubernetesStore {
+    async fn try_acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome> {
+        for _ in 0..MAX_ATTEMPTS {
+            match self.inner.try_acquire(request).await {
                 // Another client wrote first, or a call of this process whose response was lost.
-                Err(Trouble::Conflict) => {}
+                Err(RequestError::Conflict) => {}
                 answer => return Ok(answer?),
             }
         }
-        Ok(Answer::Held(Held::default()))
+        Ok(AcquireOutcome::Refused(AcquireRefusal::default()))
     }
 
-    async fn renew(&self, key: &Key, nonce: Nonce, token: Token, lease: Duration) -> Result<bool> {
+    async fn renew(&self, key: &LockKey, nonce: Nonce, token: Token, lease: Duration) -> Result<bool> {
         let wall = self.inner.wall;
-        self.inner.change_own(key, nonce, token, |entry| entry.renew(lease, wall())).await
+        self.inner.change_own(key, nonce, token, |object| object.renew(lease, wall())).await
     }
 
-    async fn release(&self, key: &Key, nonce: Nonce, token: Token) -> Result<bool> {
+    async fn release(&self, key: &LockKey, nonce: Nonce, token: Token) -> Result<bool> {
         let wall = self.inner.wall;
-        self.inner.change_own(key, nonce, token, |entry| entry.vacate(wall())).await
+        self.inner.change_own(key, nonce, token, |object| object.release(wall())).await
     }
 
-    async fn withdraw(&self, key: &Key, nonce: Nonce) -> Result<()> {
-        self.inner.settle(key, nonce).await?;
+    async fn withdraw(&self, key: &LockKey, nonce: Nonce) -> Result<()> {
+        self.inner.resolve(key, nonce).await?;
         let wall = self.inner.wall;
-        let let_go = |entry: &mut Entry, _| {
-            let is_own = entry.is_held_by(nonce);
+        let release = |object: &mut LeaseObject, _| {
+            let is_own = object.is_held_by(nonce);
             if is_own {
-                entry.vacate(wall());
+                object.release(wall());
             }
             is_own
         };
-        self.inner.change(key, let_go).await?;
+        self.inner.change(key, release).await?;
         Ok(())
     }
 
-    async fn read(&self, key: &Key) -> Result<Option<LockRecord>> {
-        let asked_at = clock::now();
-        let entry = self.inner.get(key).await?;
-        Ok(entry.and_then(|entry| self.inner.record(&entry, asked_at)))
+    async fn read(&self, key: &LockKey) -> Result<Option<LockRecord>> {
+        let requested_at = clock::now();
+        let object = self.inner.get(key).await?;
+        Ok(object.and_then(|object| self.inner.record(&object, requested_at)))
     }
 
-    async fn granted(&self, key: &Key, nonce: Nonce) -> Result<Option<Token>> {
-        self.inner.settle(key, nonce).await?;
-        let entry = self.inner.get(key).await?;
-        Ok(entry.filter(|entry| entry.is_held_by(nonce)).and_then(|entry| entry.token()))
+    async fn granted(&self, key: &LockKey, nonce: Nonce) -> Result<Option<Token>> {
+        self.inner.resolve(key, nonce).await?;
+        let object = self.inner.get(key).await?;
+        Ok(object.filter(|object| object.is_held_by(nonce)).and_then(|object| object.token()))
     }
 
-    async fn list(&self, listing: &Listing) -> Result<Vec<LockRecord>> {
-        self.inner.list(listing).await
+    async fn list(&self, query: &ListQuery) -> Result<Vec<LockRecord>> {
+        self.inner.list(query).await
     }
 
-    async fn force_release(&self, key: &Key) -> Result<Option<Holder>> {
+    async fn force_release(&self, key: &LockKey) -> Result<Option<Holder>> {
         let mut had = None;
-        let take = |entry: &mut Entry, asked_at| {
-            had = self.inner.holder(entry, asked_at);
-            let (Some(_), Some(highest)) = (entry.owner(), entry.highest()) else { return false };
-            entry.raise_token(highest.next(highest.era(), highest));
-            entry.vacate((self.inner.wall)());
+        let take = |object: &mut LeaseObject, requested_at| {
+            had = self.inner.holder(object, requested_at);
+            let (Some(_), Some(highest)) = (object.owner(), object.highest()) else { return false };
+            object.raise_token(highest.next(highest.epoch(), highest));
+            object.release((self.inner.wall)());
             true
         };
         let taken = self.inner.change(key, take).await?;
         Ok(had.filter(|_| taken.is_some()))
     }
 
-    async fn raise_era(&self) -> Result<u64> {
-        self.inner.raise_era().await
+    async fn bump_epoch(&self) -> Result<u64> {
+        self.inner.bump_epoch().await
     }
 
     async fn prune(&self, idle_for: Duration, limit: u32) -> Result<u64> {
         self.inner.prune(idle_for, limit).await
     }
 
-    fn subscribe(&self, key: &Key) -> Subscription {
-        let subscription = self.inner.wakes.subscribe(key.digest());
-        let mut is_watching = self.inner.is_watching.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut task = self.watching.lock().unwrap_or_else(PoisonError::into_inner);
+    fn subscribe(&self, key: &LockKey) -> Subscription {
+        let subscription = self.inner.subscribers.subscribe(key.digest());
+        let mut is_watching = self.inner.is_watching.lock();
+        let mut task = self.watching.lock();
         if !*is_watching || task.as_ref().is_none_or(AbortOnDropHandle::is_finished) {
             *is_watching = true;
             *task = Some(AbortOnDropHandle::new(tokio::spawn(watch::run(Arc::clone(&self.inner)))));

@@ -1,146 +1,127 @@
 //! Locks in this process's memory: for one process, for tests, and as the simplest example of an engine.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 
-use crate::row::{Ground, Row};
-use crate::store::{Answer, Bid, LeaseStore, Listing, Result};
-use crate::wakes::{Subscription, Wakes};
-use crate::{Holder, Key, LockRecord, Nonce, Token, clock};
+use crate::notify::{Subscribers, Subscription};
+use crate::row::{Row, TokenBase};
+use crate::store::{AcquireOutcome, AcquireRequest, LeaseStore, ListQuery, Result};
+use crate::{Holder, LockKey, LockRecord, Nonce, Token, clock};
 
 /// The number of keys from which unused keys are pruned before another is added.
-const MANY_KEYS: usize = 65_536;
+const PRUNE_THRESHOLD: usize = 65_536;
 
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(crate) struct MemoryStore {
     rows: Mutex<Rows>,
-    pub(crate) wakes: Wakes,
+    pub(crate) subscribers: Subscribers,
 }
 
 #[derive(Debug)]
 struct Rows {
-    by_key: HashMap<[u8; 32], (Key, Row)>,
-    ground: Ground,
+    by_key: HashMap<[u8; 32], (LockKey, Row)>,
+    token_base: TokenBase,
     /// The number of keys at which unused keys are pruned next.
-    tidy_at: usize,
+    prune_at: usize,
 }
 
-impl Memory {
+impl MemoryStore {
     pub(crate) fn new() -> Self {
-        let ground = Ground { era: 0, floor: Token::new(0) };
-        let rows = Rows { by_key: HashMap::new(), ground, tidy_at: MANY_KEYS };
-        Self { rows: Mutex::new(rows), wakes: Wakes::default() }
+        let token_base = TokenBase { epoch: 0, floor: Token::new(0) };
+        let rows = Rows { by_key: HashMap::new(), token_base, prune_at: PRUNE_THRESHOLD };
+        Self { rows: Mutex::new(rows), subscribers: Subscribers::default() }
     }
 
-    /// Returns the rows. A panic elsewhere cannot leave a row half changed.
-    fn rows(&self) -> MutexGuard<'_, Rows> {
-        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn with<T>(&self, key: &Key, change: impl FnOnce(&mut Row, Ground, Duration) -> T) -> Option<T> {
-        let mut rows = self.rows();
-        let ground = rows.ground;
+    fn with<T>(&self, key: &LockKey, change: impl FnOnce(&mut Row, TokenBase, Duration) -> T) -> Option<T> {
+        let mut rows = self.rows.lock();
+        let token_base = rows.token_base;
         let (_, row) = rows.by_key.get_mut(key.digest())?;
-        Some(change(row, ground, clock::now()))
+        Some(change(row, token_base, clock::now()))
     }
 }
 
 impl Rows {
-    fn forget(&mut self, idle_for: Duration, limit: usize, now: Duration) -> u64 {
-        let (mut forgotten, floor) = (0, &mut self.ground.floor);
+    fn prune(&mut self, idle_for: Duration, limit: usize, now: Duration) -> u64 {
+        let (mut pruned, floor) = (0, &mut self.token_base.floor);
         self.by_key.retain(|_, (_, row)| {
-            let keep = forgotten == limit || !row.is_idle(idle_for, now);
+            let keep = pruned == limit || !row.is_idle(idle_for, now);
             if !keep {
-                forgotten += 1;
+                pruned += 1;
                 *floor = (*floor).max(row.token());
             }
             keep
         });
-        forgotten as u64
+        pruned as u64
     }
 }
 
 #[async_trait]
-impl LeaseStore for Memory {
-    async fn try_acquire(&self, bid: &Bid) -> Result<Answer> {
+impl LeaseStore for MemoryStore {
+    async fn try_acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome> {
         let now = clock::now();
-        let mut rows = self.rows();
-        if rows.by_key.len() >= rows.tidy_at {
-            rows.forget(Duration::ZERO, usize::MAX, now);
-            rows.tidy_at = MANY_KEYS.max(rows.by_key.len() * 2);
+        let mut rows = self.rows.lock();
+        if rows.by_key.len() >= rows.prune_at {
+            rows.prune(Duration::ZERO, usize::MAX, now);
+            rows.prune_at = PRUNE_THRESHOLD.max(rows.by_key.len() * 2);
         }
-        let ground = rows.ground;
-        let fresh = || (bid.key.clone(), Row::new(now));
-        let (_, row) = rows.by_key.entry(*bid.key.digest()).or_insert_with(fresh);
-        Ok(row.bid(&bid.owner, bid.lease, bid.waits, ground, now))
+        let token_base = rows.token_base;
+        let fresh = || (request.key.clone(), Row::new(now));
+        let (_, row) = rows.by_key.entry(*request.key.digest()).or_insert_with(fresh);
+        Ok(row.try_acquire(&request.owner, request.lease, request.waits_for, token_base, now))
     }
 
-    async fn renew(&self, key: &Key, nonce: Nonce, token: Token, lease: Duration) -> Result<bool> {
+    async fn renew(&self, key: &LockKey, nonce: Nonce, token: Token, lease: Duration) -> Result<bool> {
         Ok(self.with(key, |row, _, now| row.renew(nonce, token, lease, now)).unwrap_or(false))
     }
 
-    async fn release(&self, key: &Key, nonce: Nonce, token: Token) -> Result<bool> {
-        let heard = self.with(key, |row, _, now| row.release(nonce, token, now)).flatten();
-        heard.inspect(|heard| self.wakes.tell(key.digest(), *heard));
-        Ok(heard.is_some())
+    async fn release(&self, key: &LockKey, nonce: Nonce, token: Token) -> Result<bool> {
+        let notification = self.with(key, |row, _, now| row.release(nonce, token, now)).flatten();
+        notification.inspect(|notification| self.subscribers.notify(key.digest(), *notification));
+        Ok(notification.is_some())
     }
 
-    async fn withdraw(&self, key: &Key, nonce: Nonce) -> Result<()> {
-        let heard = self.with(key, |row, _, now| row.withdraw(nonce, now)).flatten();
-        heard.inspect(|heard| self.wakes.tell(key.digest(), *heard));
+    async fn withdraw(&self, key: &LockKey, nonce: Nonce) -> Result<()> {
+        let notification = self.with(key, |row, _, now| row.withdraw(nonce, now)).flatten();
+        notification.inspect(|notification| self.subscribers.notify(key.digest(), *notification));
         Ok(())
     }
 
-    async fn read(&self, key: &Key) -> Result<Option<LockRecord>> {
+    async fn read(&self, key: &LockKey) -> Result<Option<LockRecord>> {
         Ok(self.with(key, |row, _, now| row.record(key, now)))
     }
 
-    async fn granted(&self, key: &Key, nonce: Nonce) -> Result<Option<Token>> {
+    async fn granted(&self, key: &LockKey, nonce: Nonce) -> Result<Option<Token>> {
         Ok(self.with(key, |row, _, _| row.granted(nonce)).flatten())
     }
 
-    async fn list(&self, listing: &Listing) -> Result<Vec<LockRecord>> {
+    async fn list(&self, query: &ListQuery) -> Result<Vec<LockRecord>> {
         let now = clock::now();
-        let wanted = |key: &Key, row: &Row| {
-            listing.namespace.as_ref().is_none_or(|namespace| key.namespace() == namespace)
-                && key.readable().starts_with(&listing.prefix)
-                && (!listing.held || row.holder(now).is_some())
-        };
-        let rows = self.rows();
-        let found = rows.by_key.values().filter(|(key, row)| wanted(key, row));
-        let mut found: Vec<LockRecord> = found
-            .map(|(key, row)| row.record(key, now))
-            .filter(|record| listing.after.as_ref().is_none_or(|mark| record.is_after(mark)))
-            .collect();
-        found.sort_by(|one, other| {
-            (&one.namespace, &one.key, &one.digest).cmp(&(&other.namespace, &other.key, &other.digest))
-        });
-        found.truncate(usize::try_from(listing.limit).unwrap_or(usize::MAX));
-        Ok(found)
+        let rows = self.rows.lock();
+        Ok(query.select(rows.by_key.values().map(|(key, row)| row.record(key, now))))
     }
 
-    async fn force_release(&self, key: &Key) -> Result<Option<Holder>> {
+    async fn force_release(&self, key: &LockKey) -> Result<Option<Holder>> {
         let forced = self.with(key, Row::force_release).flatten();
-        let Some((holder, heard)) = forced else { return Ok(None) };
-        self.wakes.tell(key.digest(), heard);
+        let Some((holder, notification)) = forced else { return Ok(None) };
+        self.subscribers.notify(key.digest(), notification);
         Ok(holder)
     }
 
-    async fn raise_era(&self) -> Result<u64> {
-        let mut rows = self.rows();
-        rows.ground.era += 1;
-        Ok(rows.ground.era)
+    async fn bump_epoch(&self) -> Result<u64> {
+        let mut rows = self.rows.lock();
+        rows.token_base.epoch += 1;
+        Ok(rows.token_base.epoch)
     }
 
     async fn prune(&self, idle_for: Duration, limit: u32) -> Result<u64> {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        Ok(self.rows().forget(idle_for, limit, clock::now()))
+        Ok(self.rows.lock().prune(idle_for, limit, clock::now()))
     }
 
-    fn subscribe(&self, key: &Key) -> Subscription {
-        self.wakes.subscribe(key.digest())
+    fn subscribe(&self, key: &LockKey) -> Subscription {
+        self.subscribers.subscribe(key.digest())
     }
 }

@@ -3,22 +3,27 @@
 //! A call takes one round trip, or two if the lock was expected to be free and is not. Operations that must be atomic
 //! are functions of the schema, which explains them.
 
-mod at_hand;
-mod wake;
+mod connection_cache;
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use holdoff_sql::postgres::Connections;
+use connection_cache::ConnectionCache;
+use holdoff_sql::postgres::PoolOptions;
 use holdoff_sql::{Component, Migration};
 use sqlx::PgPool;
+use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
-use super::sql::{self, Row, micros, number, text, token};
-use crate::store::{Answer, Bid, HEADSTART, Held, LeaseStore, Listing, Result};
-use crate::wakes::Subscription;
-use crate::{Holder, Key, LockRecord, Nonce, Token};
+use super::sql::{self, LockColumns, micros, number, text, token};
+use crate::key::digest_from_hex;
+use crate::notify::{Notification, Subscribers, Subscription};
+use crate::store::{
+    AcquireOutcome, AcquireRefusal, AcquireRequest, LeaseStore, ListQuery, RESERVATION, Result,
+};
+use crate::{Holder, LockKey, LockRecord, Nonce, Token};
 
 /// The session settings of every connection. The timeouts bound the wait for another transaction; the caller then asks
 /// again. Tables grow from empty to many rows and shrink again, so their statistics are always wrong: rows are found
@@ -33,7 +38,7 @@ const SESSION: &str = "set time zone 'UTC';
     set synchronous_commit = off";
 
 /// The sizes of the pool. One connection listens, and some are cached.
-const CONNECTIONS: Connections = Connections { session: SESSION, min: 1, max: 10 };
+const CONNECTIONS: PoolOptions = PoolOptions { session: SESSION, min: 1, max: 10 };
 
 const COMPONENT: Component = Component {
     table: "holdoff.lock_migrations",
@@ -41,35 +46,40 @@ const COMPONENT: Component = Component {
 };
 
 #[derive(Debug)]
-pub(crate) struct Postgres {
+pub(crate) struct PostgresStore {
     pool: PgPool,
-    at_hand: at_hand::AtHand,
-    wake: wake::Wake,
+    connections: ConnectionCache,
+    listener: ReleaseListener,
     /// Whether the last lock was uncontended. If so, the next acquisition and release first use a plain update.
-    calm: AtomicBool,
+    is_uncontended: AtomicBool,
 }
 
 /// The result of `lock_try`: the granted token and the number of waiters; or the holder's nonce, name and token, the
 /// time since its grant, the time until the lock is free, and the number of waiters.
-type Tried = (Option<i64>, Option<Uuid>, Option<String>, Option<i64>, Option<i64>, Option<i64>, Option<i64>);
+type TryRow = (Option<i64>, Option<Uuid>, Option<String>, Option<i64>, Option<i64>, Option<i64>, Option<i64>);
 
-impl Postgres {
+impl PostgresStore {
     /// Opens the database at this URL, and migrates the tables of locks.
     pub(crate) async fn open(url: &str) -> Result<Self> {
         let pool = CONNECTIONS.open(url).await?;
         holdoff_sql::postgres::migrate(&mut *pool.acquire().await?, &COMPONENT).await?;
-        let wake = wake::Wake::new(pool.clone());
-        Ok(Self { at_hand: at_hand::AtHand::new(pool.clone()), pool, wake, calm: AtomicBool::new(true) })
+        let listener = ReleaseListener::new(pool.clone());
+        Ok(Self {
+            connections: ConnectionCache::new(pool.clone()),
+            pool,
+            listener,
+            is_uncontended: AtomicBool::new(true),
+        })
     }
 }
 
 /// Returns the id of the advisory lock that waiters share while they register, and that a release takes exclusively.
 /// Two keys with the same id only wait for each other.
-fn lane(key: &Key) -> i64 {
+fn advisory_lock_id(key: &LockKey) -> i64 {
     key.digest().first_chunk().map_or(0, |first| i64::from_be_bytes(*first))
 }
 
-/// Reads a lock with the columns of `sql::Row`.
+/// Reads a lock with the columns of `sql::LockColumns`.
 const READ: &str = "select n.namespace, n.key, l.digest, l.token, l.nonce, l.owner,
         (extract(epoch from c.moment - l.since) * 1000000)::bigint,
         (extract(epoch from l.until - c.moment) * 1000000)::bigint,
@@ -80,96 +90,96 @@ const READ: &str = "select n.namespace, n.key, l.digest, l.token, l.nonce, l.own
 /// Grants a released lock without waiters by a plain update. `lock_try` of the schema, which covers all other cases,
 /// takes three times as long.
 const TRY: &str = "update holdoff.locks l
-    set token = greatest(l.token + 1, (m.era << 40) + 1), since = clock_timestamp(),
+    set token = greatest(l.token + 1, (m.epoch << 40) + 1), since = clock_timestamp(),
         until = clock_timestamp() + $4 * interval '1 microsecond', nonce = $2, owner = $3
-    from holdoff.lock_memory m
-    where l.digest = $1 and l.nonce is null and l.next is null and not l.awaited
-        and m.one and m.settled < clock_timestamp() and $4 <= m.longest
+    from holdoff.lock_crash_marker m
+    where l.digest = $1 and l.nonce is null and l.reserved_for is null and not l.has_waiters
+        and m.one and m.grants_from < clock_timestamp() and $4 <= m.longest_lease
     returning l.token";
 
 /// Releases a lock without waiters by a plain update.
 const RELEASE: &str =
-    "update holdoff.locks set nonce = null, owner = null, until = clock_timestamp(), next = null
-    where digest = $1 and nonce = $2 and token = $3 and not awaited";
+    "update holdoff.locks set nonce = null, owner = null, until = clock_timestamp(), reserved_for = null
+    where digest = $1 and nonce = $2 and token = $3 and not has_waiters";
 
-impl Postgres {
+impl PostgresStore {
     /// Returns the token if the lock is free and has neither a waiter nor a reservation.
-    async fn try_plainly(&self, bid: &Bid) -> Result<Option<Token>> {
-        let mut connection = self.at_hand.take().await?;
+    async fn try_uncontended(&self, request: &AcquireRequest) -> Result<Option<Token>> {
+        let mut connection = self.connections.take().await?;
         let granted: Option<i64> = sqlx::query_scalar(TRY)
-            .bind(bid.key.digest().as_slice())
-            .bind(bid.owner.nonce.get())
-            .bind(text(&bid.owner.name))
-            .bind(micros(bid.lease))
+            .bind(request.key.digest().as_slice())
+            .bind(request.owner.nonce.get())
+            .bind(text(&request.owner.name))
+            .bind(micros(request.lease))
             .fetch_optional(&mut *connection)
             .await?;
-        connection.give_back();
+        connection.put_back();
         Ok(granted.map(token))
     }
 
     /// Returns whether a lock without waiters was released.
-    async fn release_plainly(&self, key: &Key, nonce: Nonce, token: Token) -> Result<bool> {
-        let mut connection = self.at_hand.take().await?;
+    async fn release_uncontended(&self, key: &LockKey, nonce: Nonce, token: Token) -> Result<bool> {
+        let mut connection = self.connections.take().await?;
         let released = sqlx::query(RELEASE)
             .bind(key.digest().as_slice())
             .bind(nonce.get())
             .bind(number(token))
             .execute(&mut *connection)
             .await?;
-        connection.give_back();
+        connection.put_back();
         Ok(released.rows_affected() > 0)
     }
 
-    fn is_calm(&self) -> bool {
-        self.calm.load(Ordering::Relaxed)
+    fn is_uncontended(&self) -> bool {
+        self.is_uncontended.load(Ordering::Relaxed)
     }
 
-    fn set_calm(&self, calm: bool) {
-        self.calm.store(calm, Ordering::Relaxed);
+    fn set_uncontended(&self, is_uncontended: bool) {
+        self.is_uncontended.store(is_uncontended, Ordering::Relaxed);
     }
 }
 
 #[async_trait]
-impl LeaseStore for Postgres {
-    async fn try_acquire(&self, bid: &Bid) -> Result<Answer> {
-        if self.is_calm()
-            && let Some(token) = self.try_plainly(bid).await?
+impl LeaseStore for PostgresStore {
+    async fn try_acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome> {
+        if self.is_uncontended()
+            && let Some(token) = self.try_uncontended(request).await?
         {
-            return Ok(Answer::Granted(token));
+            return Ok(AcquireOutcome::Granted(token));
         }
-        let mut connection = self.at_hand.take().await?;
-        let tried: Tried =
+        let mut connection = self.connections.take().await?;
+        let row: TryRow =
             sqlx::query_as("select * from holdoff.lock_try($1, $2, $3, $4, $5, $6, $7, $8, $9)")
-                .bind(bid.key.digest().as_slice())
-                .bind(lane(&bid.key))
-                .bind(text(bid.key.namespace()))
-                .bind(bid.key.readable())
-                .bind(bid.owner.nonce.get())
-                .bind(text(&bid.owner.name))
-                .bind(micros(bid.lease))
-                .bind(bid.waits.map(micros))
-                .bind(sql::MOST_WAITERS)
+                .bind(request.key.digest().as_slice())
+                .bind(advisory_lock_id(&request.key))
+                .bind(text(request.key.namespace()))
+                .bind(request.key.readable())
+                .bind(request.owner.nonce.get())
+                .bind(text(&request.owner.name))
+                .bind(micros(request.lease))
+                .bind(request.waits_for.map(micros))
+                .bind(sql::MAX_WAITERS)
                 .fetch_one(&mut *connection)
                 .await?;
-        connection.give_back();
-        let (granted, nonce, owner, held_token, held_us, free_us, waiting) = tried;
-        self.set_calm(granted.is_some() && waiting.unwrap_or_default() == 0);
+        connection.put_back();
+        let (granted, nonce, owner, held_token, held_us, free_us, waiting) = row;
+        self.set_uncontended(granted.is_some() && waiting.unwrap_or_default() == 0);
         if let Some(granted) = granted {
-            return Ok(Answer::Granted(token(granted)));
+            return Ok(AcquireOutcome::Granted(token(granted)));
         }
         let free_us = free_us.unwrap_or_default();
         let (held_token, held_us) = (held_token.unwrap_or_default(), held_us.unwrap_or_default());
-        Ok(Answer::Held(Held {
+        Ok(AcquireOutcome::Refused(AcquireRefusal {
             holder: sql::holder(nonce, owner, held_token, held_us, free_us),
-            free_in: sql::span(free_us),
+            free_in: sql::from_micros(free_us),
             waiting: sql::count(waiting.unwrap_or_default()),
         }))
     }
 
     /// Durable like a grant: if a crash lost a renewal, the store would grant the lock again while its holder considers
     /// it valid.
-    async fn renew(&self, key: &Key, nonce: Nonce, token: Token, lease: Duration) -> Result<bool> {
-        let mut connection = self.at_hand.take().await?;
+    async fn renew(&self, key: &LockKey, nonce: Nonce, token: Token, lease: Duration) -> Result<bool> {
+        let mut connection = self.connections.take().await?;
         let query = "update holdoff.locks
             set until = greatest(until, clock_timestamp() + $4 * interval '1 microsecond')
             where digest = $1 and nonce = $2 and token = $3
@@ -181,51 +191,51 @@ impl LeaseStore for Postgres {
             .bind(micros(lease))
             .execute(&mut *connection)
             .await?;
-        connection.give_back();
+        connection.put_back();
         Ok(renewed.rows_affected() > 0)
     }
 
-    async fn release(&self, key: &Key, nonce: Nonce, token: Token) -> Result<bool> {
-        if self.is_calm() {
-            if self.release_plainly(key, nonce, token).await? {
+    async fn release(&self, key: &LockKey, nonce: Nonce, token: Token) -> Result<bool> {
+        if self.is_uncontended() {
+            if self.release_uncontended(key, nonce, token).await? {
                 return Ok(true);
             }
-            self.set_calm(false);
+            self.set_uncontended(false);
         }
-        let mut connection = self.at_hand.take().await?;
+        let mut connection = self.connections.take().await?;
         let released = sqlx::query_scalar("select holdoff.lock_release($1, $2, $3, $4, $5)")
             .bind(key.digest().as_slice())
-            .bind(lane(key))
+            .bind(advisory_lock_id(key))
             .bind(nonce.get())
             .bind(number(token))
-            .bind(micros(HEADSTART))
+            .bind(micros(RESERVATION))
             .fetch_one(&mut *connection)
             .await?;
-        connection.give_back();
+        connection.put_back();
         Ok(released)
     }
 
-    async fn withdraw(&self, key: &Key, nonce: Nonce) -> Result<()> {
+    async fn withdraw(&self, key: &LockKey, nonce: Nonce) -> Result<()> {
         sqlx::query("select holdoff.lock_withdraw($1, $2, $3, $4)")
             .bind(key.digest().as_slice())
-            .bind(lane(key))
+            .bind(advisory_lock_id(key))
             .bind(nonce.get())
-            .bind(micros(HEADSTART))
+            .bind(micros(RESERVATION))
             .execute(&self.pool)
             .await?;
         Ok(())
     }
 
-    async fn read(&self, key: &Key) -> Result<Option<LockRecord>> {
+    async fn read(&self, key: &LockKey) -> Result<Option<LockRecord>> {
         let query = format!("{READ} where l.digest = $1");
-        let row: Option<Row> = sqlx::query_as(sqlx::AssertSqlSafe(query))
+        let row: Option<LockColumns> = sqlx::query_as(sqlx::AssertSqlSafe(query))
             .bind(key.digest().as_slice())
             .fetch_optional(&self.pool)
             .await?;
         Ok(row.map(sql::record))
     }
 
-    async fn granted(&self, key: &Key, nonce: Nonce) -> Result<Option<Token>> {
+    async fn granted(&self, key: &LockKey, nonce: Nonce) -> Result<Option<Token>> {
         let query = "select token from holdoff.locks where digest = $1 and nonce = $2";
         let found: Option<i64> = sqlx::query_scalar(query)
             .bind(key.digest().as_slice())
@@ -235,7 +245,7 @@ impl LeaseStore for Postgres {
         Ok(found.map(token))
     }
 
-    async fn list(&self, listing: &Listing) -> Result<Vec<LockRecord>> {
+    async fn list(&self, list: &ListQuery) -> Result<Vec<LockRecord>> {
         let query = format!(
             "{READ} where ($1::text is null or n.namespace = $1)
                 and (not $2 or l.nonce is not null and l.until > c.moment)
@@ -244,57 +254,113 @@ impl LeaseStore for Postgres {
                     or (n.namespace, n.key, encode(l.digest, 'hex') collate \"C\") > ($5, $6::text, $7::text))
             order by n.namespace, n.key, l.digest limit $4"
         );
-        let rows: Vec<Row> = sqlx::query_as(sqlx::AssertSqlSafe(query))
-            .bind(listing.namespace.as_deref().map(text))
-            .bind(listing.held)
-            .bind(text(&listing.prefix))
-            .bind(i64::from(listing.limit))
-            .bind(listing.after.as_ref().map(|mark| text(&mark.namespace)))
-            .bind(listing.after.as_ref().map(|mark| text(&mark.key)))
-            .bind(listing.after.as_ref().map(|mark| text(&mark.digest)))
+        let rows: Vec<LockColumns> = sqlx::query_as(sqlx::AssertSqlSafe(query))
+            .bind(list.namespace.as_deref().map(text))
+            .bind(list.held)
+            .bind(text(&list.prefix))
+            .bind(i64::from(list.limit))
+            .bind(list.after.as_ref().map(|cursor| text(&cursor.namespace)))
+            .bind(list.after.as_ref().map(|cursor| text(&cursor.key)))
+            .bind(list.after.as_ref().map(|cursor| text(&cursor.digest)))
             .fetch_all(&self.pool)
             .await?;
         Ok(rows.into_iter().map(sql::record).collect())
     }
 
-    async fn force_release(&self, key: &Key) -> Result<Option<Holder>> {
-        type Had = (Option<Uuid>, Option<String>, Option<i64>, Option<i64>, Option<i64>);
-        let (nonce, owner, token, held_us, ends_us): Had =
-            sqlx::query_as("select * from holdoff.lock_force($1, $2, $3)")
+    async fn force_release(&self, key: &LockKey) -> Result<Option<Holder>> {
+        type ForceRow = (Option<Uuid>, Option<String>, Option<i64>, Option<i64>, Option<i64>);
+        let (nonce, owner, token, held_us, ends_us): ForceRow =
+            sqlx::query_as("select * from holdoff.lock_force_release($1, $2, $3)")
                 .bind(key.digest().as_slice())
-                .bind(lane(key))
-                .bind(micros(HEADSTART))
+                .bind(advisory_lock_id(key))
+                .bind(micros(RESERVATION))
                 .fetch_one(&self.pool)
                 .await?;
         let [token, held_us, ends_us] = [token, held_us, ends_us].map(Option::unwrap_or_default);
         Ok(sql::holder(nonce, owner, token, held_us, ends_us))
     }
 
-    async fn raise_era(&self) -> Result<u64> {
+    async fn bump_epoch(&self) -> Result<u64> {
         // If the server has lost its memory, that raises the fencing epoch, too. Do it first, so that this epoch is the
         // last.
-        sqlx::query("select holdoff.lock_awake()").execute(&self.pool).await?;
+        sqlx::query("select holdoff.lock_recover()").execute(&self.pool).await?;
         let mut tx = self.pool.begin().await?;
         sqlx::query("set local synchronous_commit = on").execute(&mut *tx).await?;
         // Grants that have read the old fencing epoch end before it is raised. Later grants wait to read the new one.
         sqlx::query("lock table holdoff.locks in share row exclusive mode").execute(&mut *tx).await?;
-        let query = "update holdoff.lock_facts set era = era + 1 returning era";
-        let era: i64 = sqlx::query_scalar(query).fetch_one(&mut *tx).await?;
-        sqlx::query("update holdoff.lock_memory set era = $1").bind(era).execute(&mut *tx).await?;
+        let query = "update holdoff.lock_token_base set epoch = epoch + 1 returning epoch";
+        let epoch: i64 = sqlx::query_scalar(query).fetch_one(&mut *tx).await?;
+        sqlx::query("update holdoff.lock_crash_marker set epoch = $1").bind(epoch).execute(&mut *tx).await?;
         tx.commit().await?;
-        Ok(u64::try_from(era).unwrap_or_default())
+        Ok(u64::try_from(epoch).unwrap_or_default())
     }
 
     async fn prune(&self, idle_for: Duration, limit: u32) -> Result<u64> {
-        let forgotten: i64 = sqlx::query_scalar("select holdoff.lock_prune($1, $2)")
+        let pruned: i64 = sqlx::query_scalar("select holdoff.lock_prune($1, $2)")
             .bind(micros(idle_for))
             .bind(i64::from(limit))
             .fetch_one(&self.pool)
             .await?;
-        Ok(u64::try_from(forgotten).unwrap_or_default())
+        Ok(u64::try_from(pruned).unwrap_or_default())
     }
 
-    fn subscribe(&self, key: &Key) -> Subscription {
-        self.wake.subscribe(key.digest())
+    fn subscribe(&self, key: &LockKey) -> Subscription {
+        self.listener.subscribe(key.digest())
+    }
+}
+
+/// Listens for NOTIFY, from the first subscription on.
+#[derive(Debug)]
+struct ReleaseListener {
+    pool: PgPool,
+    subscribers: Subscribers,
+    listener: OnceLock<AbortOnDropHandle<()>>,
+}
+
+impl ReleaseListener {
+    fn new(pool: PgPool) -> Self {
+        Self { pool, subscribers: Subscribers::default(), listener: OnceLock::new() }
+    }
+
+    fn subscribe(&self, digest: &[u8; 32]) -> Subscription {
+        let subscription = self.subscribers.subscribe(digest);
+        self.listener.get_or_init(|| {
+            let subscribers = self.subscribers.clone();
+            holdoff_sql::postgres::listen(self.pool.clone(), "holdoff_locks", move |payload| {
+                match payload.and_then(parse_payload) {
+                    Some((digest, notification)) => subscribers.notify(&digest, notification),
+                    None => subscribers.notify_all(),
+                }
+            })
+        });
+        subscription
+    }
+}
+
+/// Parses a payload: the digest in hexadecimal digits and, if the lock is reserved, a colon and the waiter's nonce.
+fn parse_payload(payload: &str) -> Option<([u8; 32], Notification)> {
+    let (digest, nonce) = match payload.split_once(':') {
+        Some((digest, nonce)) => (digest, Some(Nonce::new(Uuid::parse_str(nonce).ok()?))),
+        None => (payload, None),
+    };
+    Some((digest_from_hex(digest)?, nonce.map_or(Notification::MayBeFree, Notification::ReservedFor)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_is_parsed_and_a_malformed_one_is_rejected() {
+        let nonce = Nonce::random();
+        let digest = "0a".repeat(32);
+        assert_eq!(parse_payload(&digest), Some(([10; 32], Notification::MayBeFree)));
+        assert_eq!(
+            parse_payload(&format!("{digest}:{nonce}")),
+            Some(([10; 32], Notification::ReservedFor(nonce)))
+        );
+        for nonsense in ["", "0a", &"0g".repeat(32), &format!("{digest}:x"), &"é".repeat(32)] {
+            assert_eq!(parse_payload(nonsense), None, "{nonsense}");
+        }
     }
 }

@@ -1,25 +1,26 @@
 //! The code that the SQL engines share: the conversion of rows and errors.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
+use holdoff_policy::as_micros_i64;
 use uuid::Uuid;
 
+use crate::key::to_hex;
 use crate::{Error, Holder, LockRecord, Nonce, Owner, Token};
 
 /// The maximum number of recorded and counted waiters of a lock. A waiter beyond it asks again like the others.
-pub(super) const MOST_WAITERS: i64 = 4096;
+pub(super) const MAX_WAITERS: i64 = 4096;
 
 /// A lock, as it is read: namespace, key, digest, token, the holder's nonce and name, microseconds since its grant and
 /// until its lease expires, and the number of waiters.
-pub(super) type Row = (String, String, Vec<u8>, i64, Option<Uuid>, Option<String>, i64, i64, i64);
+pub(super) type LockColumns = (String, String, Vec<u8>, i64, Option<Uuid>, Option<String>, i64, i64, i64);
 
-pub(super) fn record(row: Row) -> LockRecord {
+pub(super) fn record(row: LockColumns) -> LockRecord {
     let (namespace, key, digest, token, nonce, owner, held_us, ends_us, waiting) = row;
     LockRecord {
         namespace,
         key,
-        digest: hex(&digest),
+        digest: to_hex(&digest),
         token: self::token(token),
         holder: holder(nonce, owner, token, held_us, ends_us),
         waiting: count(waiting),
@@ -38,19 +39,19 @@ pub(super) fn holder(
     Some(Holder {
         owner: Owner { nonce, name: owner.unwrap_or_default() },
         token: self::token(token),
-        held_for: span(held_us),
-        ends_in: span(ends_us),
+        held_for: from_micros(held_us),
+        ends_in: from_micros(ends_us),
     })
 }
 
 /// Returns whole microseconds, limited to a number that the databases can represent.
-pub(super) fn micros(span: Duration) -> i64 {
+pub(super) fn micros(duration: Duration) -> i64 {
     /// A thousand years: added to any time, the sum is still a valid time.
-    const LONGEST: i64 = 1000 * 365 * 24 * 3600 * 1_000_000;
-    i64::try_from(span.as_micros()).unwrap_or(LONGEST).min(LONGEST)
+    const MAX_MICROS: i64 = 1000 * 365 * 24 * 3600 * 1_000_000;
+    as_micros_i64(duration).min(MAX_MICROS)
 }
 
-pub(super) fn span(us: i64) -> Duration {
+pub(super) fn from_micros(us: i64) -> Duration {
     Duration::from_micros(u64::try_from(us).unwrap_or_default())
 }
 
@@ -65,14 +66,6 @@ pub(super) fn token(number: i64) -> Token {
 
 pub(super) fn number(token: Token) -> i64 {
     i64::try_from(token.get()).unwrap_or(i64::MAX)
-}
-
-pub(super) fn hex(digest: &[u8]) -> String {
-    digest.iter().fold(String::with_capacity(2 * digest.len()), |mut digits, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(digits, "{byte:02x}");
-        digits
-    })
 }
 
 /// Replaces zero bytes, which the databases do not accept in text.
@@ -90,7 +83,7 @@ impl From<holdoff_sql::Error> for Error {
     fn from(error: holdoff_sql::Error) -> Self {
         match error {
             holdoff_sql::Error::Sql(error) => error.into(),
-            holdoff_sql::Error::Address { .. } => Self::Settings(error.to_string()),
+            holdoff_sql::Error::InvalidUrl { .. } => Self::Settings(error.to_string()),
             other => Self::Store { transient: false, source: Box::new(other) },
         }
     }

@@ -6,21 +6,19 @@
 //!
 //! Leases are measured by the time since the machine was booted: see `file.rs`.
 
-mod bid;
 mod file;
-mod let_go;
-mod wake;
+mod transitions;
 
 use std::time::Duration;
 
 use async_trait::async_trait;
-use file::File;
+use file::{LockFile, ReleaseWatcher};
 use holdoff_sql::{Component, Migration};
 
-use super::sql::{self, Row, micros, number, text, token};
-use crate::store::{Answer, Bid, LeaseStore, Listing, Result};
-use crate::wakes::{Heard, Subscription};
-use crate::{Holder, Key, LockRecord, Nonce, Token};
+use super::sql::{self, LockColumns, micros, number, text, token};
+use crate::notify::{Notification, Subscription};
+use crate::store::{AcquireOutcome, AcquireRequest, LeaseStore, ListQuery, Result};
+use crate::{Holder, LockKey, LockRecord, Nonce, Token};
 
 const COMPONENT: Component = Component {
     table: "holdoff_lock_migrations",
@@ -28,38 +26,38 @@ const COMPONENT: Component = Component {
 };
 
 #[derive(Debug)]
-pub(crate) struct Sqlite {
-    file: File,
-    wake: wake::Wake,
+pub(crate) struct SqliteStore {
+    file: LockFile,
+    watcher: ReleaseWatcher,
 }
 
-impl Sqlite {
+impl SqliteStore {
     /// Opens the file at this URL, and migrates the tables of locks.
     pub(crate) async fn open(url: &str) -> Result<Self> {
-        let file = File::open(url, &COMPONENT).await?;
-        let wake = wake::Wake::new(file.readers().clone());
-        Ok(Self { file, wake })
+        let file = LockFile::open(url, &COMPONENT).await?;
+        let watcher = ReleaseWatcher::new(file.readers().clone());
+        Ok(Self { file, watcher })
     }
 
     /// Notifies the subscribers in this process at once. Other processes notice that the file has changed.
-    fn tell(&self, key: &Key, heard: Option<Heard>) -> bool {
-        heard.inspect(|heard| self.wake.tell(key.digest(), *heard)).is_some()
+    fn notify(&self, key: &LockKey, notification: Option<Notification>) -> bool {
+        notification.inspect(|notification| self.watcher.notify(key.digest(), *notification)).is_some()
     }
 }
 
-/// Reads a lock with the columns of `sql::Row`. The first parameter is the time.
+/// Reads a lock with the columns of `sql::LockColumns`. The first parameter is the time.
 const READ: &str =
     "select l.namespace, l.key, l.digest, l.token, l.nonce, l.owner, ?1 - l.since, l.until - ?1,
         (select count(*) from holdoff_lock_waiters w where w.digest = l.digest and w.until > ?1)
     from holdoff_locks l";
 
 #[async_trait]
-impl LeaseStore for Sqlite {
-    async fn try_acquire(&self, bid: &Bid) -> Result<Answer> {
-        bid::bid(&self.file, bid).await
+impl LeaseStore for SqliteStore {
+    async fn try_acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome> {
+        transitions::try_acquire(&self.file, request).await
     }
 
-    async fn renew(&self, key: &Key, nonce: Nonce, token: Token, lease: Duration) -> Result<bool> {
+    async fn renew(&self, key: &LockKey, nonce: Nonce, token: Token, lease: Duration) -> Result<bool> {
         let mut write = self.file.write().await?;
         let query = "update holdoff_locks set until = max(until, ?4)
             where digest = ?1 and nonce = ?2 and token = ?3";
@@ -74,20 +72,20 @@ impl LeaseStore for Sqlite {
         Ok(renewed.rows_affected() > 0)
     }
 
-    async fn release(&self, key: &Key, nonce: Nonce, token: Token) -> Result<bool> {
-        let heard = let_go::release(self.file.write_relaxed().await?, key, nonce, token).await?;
-        Ok(self.tell(key, heard))
+    async fn release(&self, key: &LockKey, nonce: Nonce, token: Token) -> Result<bool> {
+        let notification = transitions::release(self.file.write_relaxed().await?, key, nonce, token).await?;
+        Ok(self.notify(key, notification))
     }
 
-    async fn withdraw(&self, key: &Key, nonce: Nonce) -> Result<()> {
-        let heard = let_go::withdraw(self.file.write_relaxed().await?, key, nonce).await?;
-        self.tell(key, heard);
+    async fn withdraw(&self, key: &LockKey, nonce: Nonce) -> Result<()> {
+        let notification = transitions::withdraw(self.file.write_relaxed().await?, key, nonce).await?;
+        self.notify(key, notification);
         Ok(())
     }
 
-    async fn read(&self, key: &Key) -> Result<Option<LockRecord>> {
+    async fn read(&self, key: &LockKey) -> Result<Option<LockRecord>> {
         let query = format!("{READ} where l.digest = ?2");
-        let row: Option<Row> = sqlx::query_as(sqlx::AssertSqlSafe(query))
+        let row: Option<LockColumns> = sqlx::query_as(sqlx::AssertSqlSafe(query))
             .bind(self.file.now())
             .bind(key.digest().as_slice())
             .fetch_optional(self.file.readers())
@@ -95,7 +93,7 @@ impl LeaseStore for Sqlite {
         Ok(row.map(sql::record))
     }
 
-    async fn granted(&self, key: &Key, nonce: Nonce) -> Result<Option<Token>> {
+    async fn granted(&self, key: &LockKey, nonce: Nonce) -> Result<Option<Token>> {
         let query = "select token from holdoff_locks where digest = ?1 and nonce = ?2";
         let found: Option<i64> = sqlx::query_scalar(query)
             .bind(key.digest().as_slice())
@@ -105,7 +103,7 @@ impl LeaseStore for Sqlite {
         Ok(found.map(token))
     }
 
-    async fn list(&self, listing: &Listing) -> Result<Vec<LockRecord>> {
+    async fn list(&self, list: &ListQuery) -> Result<Vec<LockRecord>> {
         let query = format!(
             "{READ} where (?2 is null or l.namespace = ?2)
                 and (not ?3 or l.nonce is not null and l.until > ?1)
@@ -113,35 +111,36 @@ impl LeaseStore for Sqlite {
                 and (?6 is null or (l.namespace, l.key, lower(hex(l.digest))) > (?6, ?7, ?8))
             order by l.namespace, l.key, l.digest limit ?5"
         );
-        let rows: Vec<Row> = sqlx::query_as(sqlx::AssertSqlSafe(query))
+        let rows: Vec<LockColumns> = sqlx::query_as(sqlx::AssertSqlSafe(query))
             .bind(self.file.now())
-            .bind(listing.namespace.as_deref().map(text))
-            .bind(listing.held)
-            .bind(text(&listing.prefix))
-            .bind(listing.limit)
-            .bind(listing.after.as_ref().map(|mark| text(&mark.namespace)))
-            .bind(listing.after.as_ref().map(|mark| text(&mark.key)))
-            .bind(listing.after.as_ref().map(|mark| text(&mark.digest)))
+            .bind(list.namespace.as_deref().map(text))
+            .bind(list.held)
+            .bind(text(&list.prefix))
+            .bind(list.limit)
+            .bind(list.after.as_ref().map(|cursor| text(&cursor.namespace)))
+            .bind(list.after.as_ref().map(|cursor| text(&cursor.key)))
+            .bind(list.after.as_ref().map(|cursor| text(&cursor.digest)))
             .fetch_all(self.file.readers())
             .await?;
         Ok(rows.into_iter().map(sql::record).collect())
     }
 
-    async fn force_release(&self, key: &Key) -> Result<Option<Holder>> {
+    async fn force_release(&self, key: &LockKey) -> Result<Option<Holder>> {
         // A forced release waits for the disk.
-        let Some((holder, heard)) = let_go::force(self.file.write().await?, key).await? else {
+        let Some((holder, notification)) = transitions::force_release(self.file.write().await?, key).await?
+        else {
             return Ok(None);
         };
-        self.tell(key, Some(heard));
+        self.notify(key, Some(notification));
         Ok(holder)
     }
 
-    async fn raise_era(&self) -> Result<u64> {
+    async fn bump_epoch(&self) -> Result<u64> {
         let mut write = self.file.write().await?;
-        let query = "update holdoff_lock_facts set era = era + 1 returning era";
-        let era: i64 = sqlx::query_scalar(query).fetch_one(&mut *write.tx).await?;
+        let query = "update holdoff_lock_token_base set epoch = epoch + 1 returning epoch";
+        let epoch: i64 = sqlx::query_scalar(query).fetch_one(&mut *write.tx).await?;
         write.tx.commit().await?;
-        Ok(u64::try_from(era).unwrap_or_default())
+        Ok(u64::try_from(epoch).unwrap_or_default())
     }
 
     async fn prune(&self, idle_for: Duration, limit: u32) -> Result<u64> {
@@ -151,7 +150,7 @@ impl LeaseStore for Sqlite {
         sqlx::query(sweep).bind(write.now).bind(limit).execute(&mut *write.tx).await?;
         let query = "delete from holdoff_locks where digest in (
                 select l.digest from holdoff_locks l
-                where l.until <= ?1 and (l.next is null or l.next_until <= ?1)
+                where l.until <= ?1 and (l.reserved_for is null or l.reserved_until <= ?1)
                     and not exists (select 1 from holdoff_lock_waiters w where w.digest = l.digest and w.until > ?2)
                 limit ?3)
             returning token";
@@ -162,13 +161,13 @@ impl LeaseStore for Sqlite {
             .fetch_all(&mut *write.tx)
             .await?;
         // In the same transaction: a lock that is created again starts above it.
-        let floor = "update holdoff_lock_facts set floor = max(floor, ?1)";
+        let floor = "update holdoff_lock_token_base set floor = max(floor, ?1)";
         sqlx::query(floor).bind(gone.iter().max().unwrap_or(&0)).execute(&mut *write.tx).await?;
         write.tx.commit().await?;
         Ok(gone.len() as u64)
     }
 
-    fn subscribe(&self, key: &Key) -> Subscription {
-        self.wake.subscribe(key.digest())
+    fn subscribe(&self, key: &LockKey) -> Subscription {
+        self.watcher.subscribe(key.digest())
     }
 }

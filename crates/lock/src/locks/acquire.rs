@@ -7,11 +7,13 @@ use std::time::Duration;
 use holdoff_policy::Policy;
 use tokio_util::sync::CancellationToken;
 
-use super::{Locks, MakeOnce};
-use crate::pursuit::{Progress, Pursuit, Terms, Wish, answer_limit, understand};
-use crate::store::{Bid, Result};
-use crate::wait::Reply;
-use crate::{Error, Guard, Handover, Key, Nonce, Owner, clock, metrics, settings, tenure};
+use super::{CreateOnce, Locks};
+use crate::acquisition::{
+    AcquireParams, Acquisition, Progress, Registration, classify_outcome, request_timeout,
+};
+use crate::store::{AcquireRequest, Result};
+use crate::wait::StoreReply;
+use crate::{DetachedLease, Error, Guard, LockKey, Nonce, Owner, clock, metrics, settings, validity};
 
 /// An acquisition that has not started: `.await` it.
 ///
@@ -79,66 +81,68 @@ impl Acquire {
     }
 
     /// Acquires the lock if it is free now; returns `None` if it is not.
-    pub async fn at_once(self) -> Result<Option<Guard>> {
-        let terms = self.terms()?;
+    pub async fn try_acquire(self) -> Result<Option<Guard>> {
+        let params = self.params()?;
         let shared = &self.locks.shared;
-        let Some(place) = shared.first_place(&terms.key) else {
-            metrics::ended(&terms.key, "contended", Duration::ZERO);
+        let Some(position) = shared.try_join_as_head(&params.key) else {
+            metrics::ended(&params.key, "contended", Duration::ZERO);
             return Ok(None);
         };
-        let owner = Owner { nonce: Nonce::fresh(), name: terms.name };
-        let bid = Bid { key: terms.key.clone(), owner: owner.clone(), lease: terms.lease, waits: None };
-        let mut wish = Wish::new(Arc::clone(shared), terms.key, owner);
-        metrics::asked(&wish.key);
+        let owner = Owner { nonce: Nonce::random(), name: params.name };
+        let (key, lease) = (params.key.clone(), params.lease);
+        let request = AcquireRequest { key, owner: owner.clone(), lease, waits_for: None };
+        let mut registration = Registration::new(Arc::clone(shared), params.key, owner);
+        metrics::requested(&registration.key);
         let sent = clock::now();
-        let limit = answer_limit(terms.lease).min(terms.deadline.unwrap_or(Duration::MAX));
-        let (reply, _, trouble) = understand(wish.send(bid, limit).await);
-        match (reply, trouble) {
-            (Reply::Granted(token), _) if tenure::valid_until(sent, terms.lease) > clock::now() => {
-                wish.was_asked = false;
-                wish.ended(metrics::outcome(None));
-                let nonce = wish.owner.nonce;
-                Ok(Some(Guard::keep(shared.holding(&wish.key, nonce, token, sent, terms.lease, Some(place)))))
+        let timeout = request_timeout(lease).min(params.deadline.unwrap_or(Duration::MAX));
+        let (reply, _, error) = classify_outcome(registration.send(request, timeout).await);
+        match (reply, error) {
+            (StoreReply::Granted(token), _) if validity::valid_until(sent, lease) > clock::now() => {
+                registration.may_be_recorded = false;
+                registration.ended(metrics::outcome(None));
+                let nonce = registration.owner.nonce;
+                let held = shared.held_lock(&registration.key, nonce, token, sent, lease, Some(position));
+                Ok(Some(Guard::new(held)))
             }
             (reply, None) => {
-                wish.ended("contended");
+                registration.ended("contended");
                 // A grant whose response took as long as the lease is not valid.
-                wish.was_asked = matches!(reply, Reply::Granted(_));
-                wish.withdraw().await;
+                registration.may_be_recorded = matches!(reply, StoreReply::Granted(_));
+                registration.withdraw().await;
                 Ok(None)
             }
             // The store may have granted the lock. This caller does not wait for the outcome.
             (_, Some(error)) => {
-                wish.ended(metrics::outcome(Some(&error)));
-                wish.withdraw().await;
+                registration.ended(metrics::outcome(Some(&error)));
+                registration.withdraw().await;
                 Err(error)
             }
         }
     }
 
     /// Acquires the lock for a client that maintains it itself, such as a remote client. The library does not renew it.
-    pub async fn hand_over(self) -> Result<Handover> {
-        let mut pursuit = self.begin()?;
+    pub async fn acquire_detached(self) -> Result<DetachedLease> {
+        let mut acquisition = self.begin()?;
         loop {
-            if let Progress::Granted(grant) = pursuit.step().await? {
-                return Ok(pursuit.hand_over(grant));
+            if let Progress::Granted(grant) = acquisition.step().await? {
+                return Ok(acquisition.detach(grant));
             }
         }
     }
 
     /// Creates a value once: see [`Locks::once`].
-    pub fn once<T, E, P, PF, C, CF>(self, probe: P, create: C) -> MakeOnce<P, C>
+    pub fn once<T, E, P, PF, C, CF>(self, probe: P, create: C) -> CreateOnce<P, C>
     where
         P: FnMut() -> PF,
         PF: Future<Output = std::result::Result<Option<T>, E>>,
         C: FnOnce(Option<crate::Token>) -> CF,
         CF: Future<Output = std::result::Result<T, E>>,
     {
-        MakeOnce::new(self, probe, create)
+        CreateOnce::new(self, probe, create)
     }
 
     /// Returns the checked parameters of the acquisition.
-    pub(super) fn terms(&self) -> Result<Terms> {
+    pub(super) fn params(&self) -> Result<AcquireParams> {
         let settings = &self.locks.shared.settings;
         let lease = self.lease.unwrap_or(settings.lease);
         settings::check_lease(lease)?;
@@ -152,8 +156,8 @@ impl Acquire {
                 Arc::new(settings::until(policy, wait)?)
             }
         };
-        Ok(Terms {
-            key: Key::new(self.namespace.as_deref().unwrap_or(&settings.namespace), &self.key)?,
+        Ok(AcquireParams {
+            key: LockKey::new(self.namespace.as_deref().unwrap_or(&settings.namespace), &self.key)?,
             policy,
             lease,
             deadline: self.deadline,
@@ -162,12 +166,12 @@ impl Acquire {
         })
     }
 
-    pub(super) fn begin(&self) -> Result<Pursuit> {
-        let terms = self.terms()?;
+    pub(super) fn begin(&self) -> Result<Acquisition> {
+        let params = self.params()?;
         if self.cancel.as_ref().is_some_and(CancellationToken::is_cancelled) {
             return Err(Error::Cancelled);
         }
-        Pursuit::begin(&self.locks.shared, terms)
+        Acquisition::begin(&self.locks.shared, params)
     }
 }
 
@@ -177,10 +181,10 @@ impl IntoFuture for Acquire {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let mut pursuit = self.begin()?;
+            let mut acquisition = self.begin()?;
             loop {
-                if let Progress::Granted(grant) = pursuit.step().await? {
-                    return Ok(pursuit.keep(grant));
+                if let Progress::Granted(grant) = acquisition.step().await? {
+                    return Ok(acquisition.into_guard(grant));
                 }
             }
         })

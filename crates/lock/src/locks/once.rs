@@ -3,17 +3,17 @@
 use std::pin::Pin;
 
 use super::Acquire;
-use crate::pursuit::Progress;
+use crate::acquisition::Progress;
 use crate::{Error, Guard, Token, metrics};
 
 /// A value to be created once: `.await` it.
 #[derive(Clone, Debug)]
-#[must_use = "nothing is made until it is awaited"]
-pub struct MakeOnce<P, C> {
+#[must_use = "nothing is created until it is awaited"]
+pub struct CreateOnce<P, C> {
     acquire: Acquire,
     probe: P,
     create: C,
-    anyway: bool,
+    without_lock: bool,
 }
 
 /// The origin of the value.
@@ -28,8 +28,8 @@ pub enum Once<T> {
 impl<T> Once<T> {
     /// Returns the value, regardless of its origin.
     pub fn into_inner(self) -> T {
-        let (Self::Created(made) | Self::Found(made)) = self;
-        made
+        let (Self::Created(value) | Self::Found(value)) = self;
+        value
     }
 }
 
@@ -40,26 +40,26 @@ pub enum OnceError<E> {
     #[error(transparent)]
     Lock(Error),
     /// The probe failed. This caller has not created the value.
-    #[error("looking whether it was made already failed: {0}")]
+    #[error("the probe for the existing value failed: {0}")]
     Probe(E),
     /// The creation failed.
-    #[error("making it failed: {0}")]
+    #[error("the creation of the value failed: {0}")]
     Create(E),
 }
 
-impl<P, C> MakeOnce<P, C> {
+impl<P, C> CreateOnce<P, C> {
     pub(super) fn new(acquire: Acquire, probe: P, create: C) -> Self {
-        Self { acquire, probe, create, anyway: false }
+        Self { acquire, probe, create, without_lock: false }
     }
 
     /// Creates the value without the lock, and so without a token, if the lock cannot be acquired in time: the creation
     /// is itself idempotent. A cancelled call creates nothing.
     pub fn or_create_anyway(mut self) -> Self {
-        self.anyway = true;
+        self.without_lock = true;
         self
     }
 
-    async fn make<T, E, PF, CF>(mut self) -> Result<Once<T>, OnceError<E>>
+    async fn create_once<T, E, PF, CF>(mut self) -> Result<Once<T>, OnceError<E>>
     where
         P: FnMut() -> PF,
         PF: Future<Output = Result<Option<T>, E>>,
@@ -69,8 +69,8 @@ impl<P, C> MakeOnce<P, C> {
         let guard = match self.guard().await {
             Ok(Ok(guard)) => guard,
             Ok(Err(found)) => return Ok(Once::Found(found)),
-            Err(OnceError::Lock(error)) if self.anyway && error.is_transient() => {
-                tracing::debug!(outcome = metrics::outcome(Some(&error)), "made without its lock");
+            Err(OnceError::Lock(error)) if self.without_lock && error.is_transient() => {
+                tracing::debug!(outcome = metrics::outcome(Some(&error)), "created a value without the lock");
                 return (self.create)(None).await.map(Once::Created).map_err(OnceError::Create);
             }
             Err(error) => return Err(error),
@@ -78,13 +78,16 @@ impl<P, C> MakeOnce<P, C> {
         if let Some(found) = (self.probe)().await.map_err(OnceError::Probe)? {
             return Ok(Once::Found(found));
         }
-        let made = guard.run((self.create)(Some(guard.token()))).await.map_err(OnceError::Lock)?;
-        let made = made.map_err(OnceError::Create)?;
+        let created = guard.run((self.create)(Some(guard.token()))).await.map_err(OnceError::Lock)?;
+        let value = created.map_err(OnceError::Create)?;
         // The value exists, whether or not the release succeeds.
         if let Err(error) = guard.release().await {
-            tracing::debug!(outcome = metrics::outcome(Some(&error)), "made, but its lock was not let go");
+            tracing::debug!(
+                outcome = metrics::outcome(Some(&error)),
+                "created a value, but failed to release its lock"
+            );
         }
-        Ok(Once::Created(made))
+        Ok(Once::Created(value))
     }
 
     /// Returns the guard, or the value if a probe found it before the lock was acquired.
@@ -96,14 +99,14 @@ impl<P, C> MakeOnce<P, C> {
         if let Some(found) = (self.probe)().await.map_err(OnceError::Probe)? {
             return Ok(Err(found));
         }
-        let mut pursuit = self.acquire.begin().map_err(OnceError::Lock)?;
+        let mut acquisition = self.acquire.begin().map_err(OnceError::Lock)?;
         loop {
-            match pursuit.step().await.map_err(OnceError::Lock)? {
-                Progress::Granted(grant) => return Ok(Ok(pursuit.keep(grant))),
+            match acquisition.step().await.map_err(OnceError::Lock)? {
+                Progress::Granted(grant) => return Ok(Ok(acquisition.into_guard(grant))),
                 Progress::Woke => {
                     if let Some(found) = (self.probe)().await.map_err(OnceError::Probe)? {
-                        metrics::found_waiting(pursuit.key());
-                        pursuit.found().await;
+                        metrics::found_before_grant(acquisition.key());
+                        acquisition.abandon().await;
                         return Ok(Err(found));
                     }
                 }
@@ -112,7 +115,7 @@ impl<P, C> MakeOnce<P, C> {
     }
 }
 
-impl<T, E, P, PF, C, CF> IntoFuture for MakeOnce<P, C>
+impl<T, E, P, PF, C, CF> IntoFuture for CreateOnce<P, C>
 where
     T: Send + 'static,
     E: Send + 'static,
@@ -125,6 +128,6 @@ where
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.make())
+        Box::pin(self.create_once())
     }
 }

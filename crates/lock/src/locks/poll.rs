@@ -1,21 +1,23 @@
 //! Acquisition without waiting, for controllers that must not sleep.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use super::{Acquire, Shared};
-use crate::pursuit::{Terms, Wish, answer_limit, understand};
-use crate::store::{Bid, Result};
-use crate::wait::{Next, Reply, Wait, Why};
+use crate::acquisition::{AcquireParams, Registration, classify_outcome, request_timeout};
+use crate::store::{AcquireRequest, Result};
+use crate::wait::{StoreReply, WaitAction, WaitFailure, WaitState};
 use crate::{Error, Guard, Nonce, Owner, clock, metrics};
 
 /// The maximum number of keys remembered between polls.
-const MOST_KEYS: usize = 10_000;
+const MAX_KEYS: usize = 10_000;
 /// How long a key is remembered.
-const REMEMBERED: Duration = Duration::from_secs(300);
+const RETENTION: Duration = Duration::from_secs(300);
 /// The maximum number of requests in one poll. A grant that arrives too late to be valid is requested again.
-const MOST_ASKS: u32 = 3;
+const MAX_REQUESTS: u32 = 3;
 
 /// The result of a poll.
 #[derive(Debug)]
@@ -23,47 +25,43 @@ pub enum Polled {
     /// The lock was granted.
     Granted(Guard),
     /// The lock is not free. Poll again after this time, or when an event suggests that it is free.
-    ComeBack(Duration),
+    RetryAfter(Duration),
 }
 
 /// The state of the polled keys between polls.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Polls(Arc<Mutex<Memory>>);
+pub(crate) struct PollStates(Arc<Mutex<PollCache>>);
 
 #[derive(Debug, Default)]
-struct Memory {
-    keys: HashMap<[u8; 32], Polling>,
-    tidied: Duration,
+struct PollCache {
+    keys: HashMap<[u8; 32], PollState>,
+    pruned_at: Duration,
 }
 
 #[derive(Debug)]
-struct Polling {
+struct PollState {
     owner: Owner,
-    wait: Wait,
-    seen: Duration,
+    wait: WaitState,
+    polled_at: Duration,
 }
 
-impl Polls {
-    fn take(&self, digest: &[u8; 32], now: Duration) -> Option<Polling> {
-        let mut memory = self.memory();
-        if memory.keys.len() >= MOST_KEYS || now.saturating_sub(memory.tidied) > REMEMBERED {
-            memory.keys.retain(|_, polling| now.saturating_sub(polling.seen) <= REMEMBERED);
-            memory.tidied = now;
+impl PollStates {
+    fn take(&self, digest: &[u8; 32], now: Duration) -> Option<PollState> {
+        let mut cache = self.0.lock();
+        if cache.keys.len() >= MAX_KEYS || now.saturating_sub(cache.pruned_at) > RETENTION {
+            cache.keys.retain(|_, state| now.saturating_sub(state.polled_at) <= RETENTION);
+            cache.pruned_at = now;
         }
-        memory.keys.remove(digest).filter(|polling| now.saturating_sub(polling.seen) <= REMEMBERED)
+        cache.keys.remove(digest).filter(|state| now.saturating_sub(state.polled_at) <= RETENTION)
     }
 
-    fn remember(&self, digest: [u8; 32], polling: Polling) {
-        let mut memory = self.memory();
+    fn remember(&self, digest: [u8; 32], state: PollState) {
+        let mut cache = self.0.lock();
         // A poller that is not remembered gets a new nonce, so it receives no reservation by name. There is no other
         // effect.
-        if memory.keys.len() < MOST_KEYS {
-            memory.keys.insert(digest, polling);
+        if cache.keys.len() < MAX_KEYS {
+            cache.keys.insert(digest, state);
         }
-    }
-
-    fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -71,79 +69,81 @@ impl Acquire {
     /// Asks for the lock without waiting: see [`Locks::poll`](super::Locks::poll). If the policy gives up, the poll
     /// starts again from the first attempt: the controller decides when to stop polling.
     pub async fn poll(self) -> Result<Polled> {
-        let terms = self.terms()?;
+        let params = self.params()?;
         let shared = Arc::clone(&self.locks.shared);
-        let place = shared.first_place(&terms.key);
+        let position = shared.try_join_as_head(&params.key);
         let now = clock::now();
         let fresh = |owner: Owner, now| {
-            let Terms { policy, lease, deadline, .. } = &terms;
-            Polling {
-                wait: Wait::new(owner.nonce, Arc::clone(policy), *lease, *deadline, now),
+            let AcquireParams { policy, lease, deadline, .. } = &params;
+            PollState {
+                wait: WaitState::new(owner.nonce, Arc::clone(policy), *lease, *deadline, now),
                 owner,
-                seen: now,
+                polled_at: now,
             }
         };
-        let stranger = || Owner { nonce: Nonce::fresh(), name: terms.name.clone() };
-        let mut polling = match shared.polls.take(terms.key.digest(), now) {
-            Some(mut polling) => {
+        let new_owner = || Owner { nonce: Nonce::random(), name: params.name.clone() };
+        let mut state = match shared.polls.take(params.key.digest(), now) {
+            Some(mut state) => {
                 // If the backoff has ended, this is the next attempt. Otherwise the poll is early and does not count.
-                polling.wait.woke(now);
-                polling
+                state.wait.timer_fired(now);
+                state
             }
-            None => fresh(stranger(), now),
+            None => fresh(new_owner(), now),
         };
-        let mut wish = Wish::new(Arc::clone(&shared), terms.key.clone(), polling.owner.clone());
-        let (next, trouble) = if place.is_some() {
-            ask(&shared, &terms, &mut polling, &mut wish).await
+        let mut registration =
+            Registration::new(Arc::clone(&shared), params.key.clone(), state.owner.clone());
+        let (next, error) = if position.is_some() {
+            request(&shared, &params, &mut state, &mut registration).await
         } else {
-            let held = Reply::Held { free_in: None, waiting: 0 };
-            (polling.wait.answered(held, now, now, clock::roll()), None)
+            let held = StoreReply::Held { free_in: None, waiting: 0 };
+            (state.wait.on_reply(held, now, now, clock::roll()), None)
         };
         let now = clock::now();
-        let again = match next {
-            Next::Granted { token, sent } => {
-                wish.was_asked = false;
-                wish.ended(metrics::outcome(None));
-                let nonce = polling.owner.nonce;
-                let holding = shared.holding(&terms.key, nonce, token, sent, terms.lease, place);
-                return Ok(Polled::Granted(Guard::keep(holding)));
+        let retry_after = match next {
+            WaitAction::Granted { token, sent } => {
+                registration.may_be_recorded = false;
+                registration.ended(metrics::outcome(None));
+                let nonce = state.owner.nonce;
+                let held = shared.held_lock(&params.key, nonce, token, sent, params.lease, position);
+                return Ok(Polled::Granted(Guard::new(held)));
             }
-            Next::GiveUp(Why::Refused) => return Err(trouble.unwrap_or(Error::Cancelled)),
-            Next::Wait { until } => until.saturating_sub(now),
-            Next::GiveUp(_) | Next::Ask { .. } | Next::ReadBack => {
-                polling = fresh(polling.owner, now);
-                terms.policy.cap()
+            WaitAction::GiveUp(WaitFailure::Rejected) => return Err(error.unwrap_or(Error::Cancelled)),
+            WaitAction::Wait { until } => until.saturating_sub(now),
+            WaitAction::GiveUp(_) | WaitAction::TryAcquire { .. } | WaitAction::ReadBack => {
+                state = fresh(state.owner, now);
+                params.policy.cap()
             }
         };
-        wish.was_asked = false;
-        wish.ended("contended");
-        polling.seen = now;
-        shared.polls.remember(*terms.key.digest(), polling);
-        Ok(Polled::ComeBack(again))
+        registration.may_be_recorded = false;
+        registration.ended("contended");
+        state.polled_at = now;
+        shared.polls.remember(*params.key.digest(), state);
+        Ok(Polled::RetryAfter(retry_after))
     }
 }
 
-async fn ask(
+/// Asks the store, and reads back an unknown outcome.
+async fn request(
     shared: &Shared,
-    terms: &Terms,
-    polling: &mut Polling,
-    wish: &mut Wish,
-) -> (Next, Option<Error>) {
-    let (asking, limit) = (&shared.asking, answer_limit(terms.lease));
-    let mut next = polling.wait.start(clock::now());
+    params: &AcquireParams,
+    state: &mut PollState,
+    registration: &mut Registration,
+) -> (WaitAction, Option<Error>) {
+    let (client, timeout) = (&shared.client, request_timeout(params.lease));
+    let mut next = state.wait.first_action(clock::now());
     let mut last = None;
-    for _ in 0..MOST_ASKS {
-        let Next::Ask { waits } = next else { break };
-        let (key, owner) = (terms.key.clone(), polling.owner.clone());
-        let bid = Bid { key, owner, lease: terms.lease, waits: Some(waits) };
-        metrics::asked(&bid.key);
+    for _ in 0..MAX_REQUESTS {
+        let WaitAction::TryAcquire { waits_for } = next else { break };
+        let (key, owner) = (params.key.clone(), state.owner.clone());
+        let request = AcquireRequest { key, owner, lease: params.lease, waits_for: Some(waits_for) };
+        metrics::requested(&request.key);
         let sent = clock::now();
-        let (reply, _, trouble) = understand(wish.send(bid, limit).await);
-        last = trouble;
-        next = polling.wait.answered(reply, sent, clock::now(), clock::roll());
-        if next == Next::ReadBack {
-            let found = asking.call(limit, asking.store().granted(&terms.key, polling.owner.nonce)).await;
-            next = polling.wait.read_back(found.ok().flatten(), clock::now(), clock::roll());
+        let (reply, _, error) = classify_outcome(registration.send(request, timeout).await);
+        last = error;
+        next = state.wait.on_reply(reply, sent, clock::now(), clock::roll());
+        if next == WaitAction::ReadBack {
+            let found = client.call(timeout, client.store().granted(&params.key, state.owner.nonce)).await;
+            next = state.wait.on_read_back(found.ok().flatten(), clock::now(), clock::roll());
         }
     }
     (next, last)

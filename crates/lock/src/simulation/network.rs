@@ -3,19 +3,18 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::Mutant;
-use super::verdict::Broken;
-use crate::row::{Ground, Row};
-use crate::store::Answer;
-use crate::wakes::Heard;
+use super::{Mutant, Violation};
+use crate::notify::Notification;
+use crate::row::{Row, TokenBase};
+use crate::store::AcquireOutcome;
 use crate::{Nonce, Owner, Token};
 
-const GROUND: Ground = Ground { era: 0, floor: Token::new(0) };
+const TOKEN_BASE: TokenBase = TokenBase { epoch: 0, floor: Token::new(0) };
 
 /// A contender's request to the store.
 #[derive(Clone, Debug)]
-pub(super) enum Request {
-    Bid { owner: Owner, waits: Duration },
+pub(super) enum StoreRequest {
+    Acquire { owner: Owner, waits_for: Duration },
     Granted(Nonce),
     Renew(Nonce, Token),
     Release(Nonce, Token),
@@ -24,8 +23,8 @@ pub(super) enum Request {
 
 /// The store's response.
 #[derive(Clone, Debug)]
-pub(super) enum Said {
-    Bid(Answer),
+pub(super) enum Response {
+    Acquire(AcquireOutcome),
     Granted(Option<Token>),
     Renewed(bool),
     Done,
@@ -33,14 +32,14 @@ pub(super) enum Said {
 
 /// The store: a row, and the record of its grants.
 #[derive(Debug)]
-pub(super) struct Store {
+pub(super) struct SimulatedStore {
     pub(super) row: Row,
     lease: Duration,
     mutant: Mutant,
     granted: BTreeMap<Token, Nonce>,
 }
 
-impl Store {
+impl SimulatedStore {
     pub(super) fn new(lease: Duration, mutant: Mutant) -> Self {
         Self { row: Row::new(Duration::ZERO), lease, mutant, granted: BTreeMap::new() }
     }
@@ -48,61 +47,61 @@ impl Store {
     /// Executes a request. Returns the response, and the notification to the other contenders.
     pub(super) fn serve(
         &mut self,
-        request: &Request,
+        request: &StoreRequest,
         now: Duration,
-    ) -> Result<(Said, Option<Heard>), Broken> {
+    ) -> Result<(Response, Option<Notification>), Violation> {
         match request {
-            Request::Bid { owner, waits } => {
-                let answer = self.row.bid(owner, self.lease, Some(*waits), GROUND, now);
-                self.note(owner.nonce, &answer)?;
-                Ok((Said::Bid(answer), None))
+            StoreRequest::Acquire { owner, waits_for } => {
+                let outcome = self.row.try_acquire(owner, self.lease, Some(*waits_for), TOKEN_BASE, now);
+                self.record(owner.nonce, &outcome)?;
+                Ok((Response::Acquire(outcome), None))
             }
-            Request::Granted(nonce) => Ok((Said::Granted(self.row.granted(*nonce)), None)),
-            Request::Renew(nonce, token) => {
-                Ok((Said::Renewed(self.row.renew(*nonce, *token, self.lease, now)), None))
+            StoreRequest::Granted(nonce) => Ok((Response::Granted(self.row.granted(*nonce)), None)),
+            StoreRequest::Renew(nonce, token) => {
+                Ok((Response::Renewed(self.row.renew(*nonce, *token, self.lease, now)), None))
             }
-            Request::Release(nonce, token) => Ok((Said::Done, self.release(*nonce, *token, now))),
-            Request::Withdraw(nonce) => Ok((Said::Done, self.row.withdraw(*nonce, now))),
+            StoreRequest::Release(nonce, token) => Ok((Response::Done, self.release(*nonce, *token, now))),
+            StoreRequest::Withdraw(nonce) => Ok((Response::Done, self.row.withdraw(*nonce, now))),
         }
     }
 
-    /// Executes a bid on an earlier state of the row, and overwrites the current state with the result.
+    /// Executes an acquisition on an earlier state of the row, and overwrites the current state with the result.
     pub(super) fn overwrite(
         &mut self,
         mut before: Row,
-        request: &Request,
+        request: &StoreRequest,
         now: Duration,
-    ) -> Result<Said, Broken> {
-        let Request::Bid { owner, waits } = request else { return Ok(Said::Done) };
-        let answer = before.bid(owner, self.lease, Some(*waits), GROUND, now);
-        if let Answer::Granted(_) = answer {
+    ) -> Result<Response, Violation> {
+        let StoreRequest::Acquire { owner, waits_for } = request else { return Ok(Response::Done) };
+        let outcome = before.try_acquire(owner, self.lease, Some(*waits_for), TOKEN_BASE, now);
+        if let AcquireOutcome::Granted(_) = outcome {
             self.row = before;
         }
-        self.note(owner.nonce, &answer)?;
-        Ok(Said::Bid(answer))
+        self.record(owner.nonce, &outcome)?;
+        Ok(Response::Acquire(outcome))
     }
 
-    fn release(&mut self, nonce: Nonce, token: Token, now: Duration) -> Option<Heard> {
+    fn release(&mut self, nonce: Nonce, token: Token, now: Duration) -> Option<Notification> {
         let (nonce, token) = match self.row.holder(now) {
             Some(holder) if self.mutant == Mutant::ReleaseWithoutOwner => (holder.owner.nonce, holder.token),
             _ => (nonce, token),
         };
-        let heard = self.row.release(nonce, token, now);
-        if heard.is_some() && self.mutant == Mutant::TokenReset {
+        let notification = self.row.release(nonce, token, now);
+        if notification.is_some() && self.mutant == Mutant::TokenReset {
             self.row = Row::new(now);
         }
-        heard
+        notification
     }
 
-    fn note(&mut self, nonce: Nonce, answer: &Answer) -> Result<(), Broken> {
-        let Answer::Granted(token) = *answer else { return Ok(()) };
+    fn record(&mut self, nonce: Nonce, outcome: &AcquireOutcome) -> Result<(), Violation> {
+        let AcquireOutcome::Granted(token) = *outcome else { return Ok(()) };
         match self.granted.get(&token) {
             Some(known) if *known == nonce => return Ok(()),
-            Some(_) => return Err(Broken::OneTokenForTwo(token)),
+            Some(_) => return Err(Violation::TokenGrantedTwice(token)),
             None => {}
         }
         if let Some((old, _)) = self.granted.last_key_value().filter(|(old, _)| **old > token) {
-            return Err(Broken::TokenFell { old: *old, new: token });
+            return Err(Violation::TokenDecreased { old: *old, new: token });
         }
         self.granted.insert(token, nonce);
         Ok(())
@@ -111,13 +110,13 @@ impl Store {
 
 /// The protected resource: it stores the highest token, and every write.
 #[derive(Debug, Default)]
-pub(super) struct Resource {
+pub(super) struct SimulatedResource {
     seen: Option<Token>,
     pub(super) writes: Vec<(Token, Nonce)>,
     pub(super) refused: u32,
 }
 
-impl Resource {
+impl SimulatedResource {
     /// Returns whether the write was accepted.
     pub(super) fn write(&mut self, token: Token, nonce: Nonce) -> bool {
         if self.seen.is_some_and(|seen| token < seen) {
@@ -130,14 +129,14 @@ impl Resource {
     }
 
     /// Checks the recorded writes, independently of the code that accepted them.
-    pub(super) fn audit(&self) -> Result<(), Broken> {
+    pub(super) fn audit(&self) -> Result<(), Violation> {
         for pair in self.writes.windows(2) {
             let [(seen, one), (late, other)] = [pair[0], pair[1]];
             if late < seen {
-                return Err(Broken::LateWriteAccepted { late, seen });
+                return Err(Violation::LateWriteAccepted { late, seen });
             }
             if late == seen && one != other {
-                return Err(Broken::TwoWroteWithOneToken(late));
+                return Err(Violation::TwoWritersWithOneToken(late));
             }
         }
         Ok(())

@@ -1,15 +1,14 @@
 use std::sync::Mutex;
-use std::sync::atomic::Ordering;
 
 use holdoff_policy::{BreakerOptions, Growth, Jitter, Policy};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::{Error, Filter, Settings, Token};
+use crate::{LockFilter, Polled, Settings};
 
 #[tokio::test(start_paused = true)]
-async fn those_of_one_process_are_served_in_order_and_only_the_first_asks() {
+async fn contenders_of_one_process_are_served_in_order_and_only_the_head_asks_the_store() {
     let (locks, store) = locks();
     let guard = locks.acquire("k").await.unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
@@ -23,17 +22,17 @@ async fn those_of_one_process_are_served_in_order_and_only_the_first_asks() {
         }));
         settle().await;
     }
-    assert_eq!(store.asked(), 1, "the others wait in front");
+    assert_eq!(store.requests(), 1, "the others wait in the local queue");
     guard.release().await.unwrap();
     for task in tasks {
         task.await.unwrap();
     }
     assert_eq!(*order.lock().unwrap(), (0..10).collect::<Vec<_>>());
-    assert_eq!(store.asked(), 11);
+    assert_eq!(store.requests(), 11);
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_process_gets_it_as_soon_as_it_is_let_go() {
+async fn a_waiter_in_another_process_is_granted_the_lock_at_its_release() {
     let (locks, store) = locks();
     let guard = locks.acquire("k").await.unwrap();
     let other = neighbour(&store);
@@ -47,7 +46,7 @@ async fn another_process_gets_it_as_soon_as_it_is_let_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_let_go_cannot_take_it_again_before_those_who_wait() {
+async fn a_previous_holder_does_not_overtake_the_waiters() {
     let (locks, store) = locks();
     let guard = locks.acquire("k").await.unwrap();
     let other = neighbour(&store);
@@ -59,12 +58,12 @@ async fn whoever_let_go_cannot_take_it_again_before_those_who_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_holder_that_vanished_is_succeeded_soon_after_its_lease() {
+async fn a_waiter_is_granted_the_lock_soon_after_the_lease_of_a_vanished_holder() {
     let (locks, store) = locks();
-    let key = crate::Key::new("default", "k").unwrap();
-    let owner = crate::Owner { nonce: crate::Nonce::fresh(), name: "dead".to_owned() };
-    let bid = crate::store::Bid { key, owner, lease: SECOND * 30, waits: None };
-    crate::store::LeaseStore::try_acquire(&*store, &bid).await.unwrap();
+    let key = LockKey::new("default", "k").unwrap();
+    let owner = crate::Owner { nonce: Nonce::random(), name: "dead".to_owned() };
+    let request = AcquireRequest { key, owner, lease: SECOND * 30, waits_for: None };
+    LeaseStore::try_acquire(&*store, &request).await.unwrap();
     let began = Instant::now();
     locks.acquire("k").await.unwrap().release().await.unwrap();
     let took = began.elapsed();
@@ -72,7 +71,7 @@ async fn a_holder_that_vanished_is_succeeded_soon_after_its_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn wake_ups_are_no_attempts() {
+async fn wake_ups_do_not_count_as_attempts() {
     let (locks, store) = locks();
     let guard = locks.acquire("k").await.unwrap();
     let policy =
@@ -80,33 +79,39 @@ async fn wake_ups_are_no_attempts() {
     let waiting = tokio::spawn(neighbour(&store).acquire("k").policy(policy).into_future());
     settle().await;
     for _ in 0..10 {
-        store.tell(guard.key(), crate::wakes::Heard::Maybe);
+        store.notify(guard.key(), Notification::MayBeFree);
         tokio::time::sleep(SECOND / 10).await;
     }
-    assert_eq!(store.asked(), 12, "each word is followed");
+    assert_eq!(store.requests(), 12, "each notification leads to a request");
     guard.release().await.unwrap();
-    waiting.await.unwrap().expect("ten times in vain, and none was an attempt").release().await.unwrap();
+    waiting
+        .await
+        .unwrap()
+        .expect("ten requests were refused, and none was an attempt")
+        .release()
+        .await
+        .unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn attempts_run_out_and_the_error_says_who_has_it() {
+async fn the_error_after_the_last_attempt_names_the_holder() {
     let (locks, store) = locks();
     let settings = Settings::default().with_name("the holder");
     let _guard = locks.with_settings(settings).unwrap().acquire("k").await.unwrap();
     let policy = Policy::builder(Growth::constant(SECOND)).jitter(Jitter::None).attempts(3).build().unwrap();
     let began = Instant::now();
     let error = neighbour(&store).acquire("k").policy(policy.clone()).await.unwrap_err();
-    assert!(error.to_string().contains("by the holder: given up after 3 attempts"), "{error}");
+    assert!(error.to_string().contains("by the holder: gave up after 3 attempts"), "{error}");
     assert!((SECOND * 2..SECOND * 21 / 10).contains(&began.elapsed()), "{:?}", began.elapsed());
     let began = Instant::now();
     let error = locks.acquire("k").policy(policy).await.unwrap_err();
-    assert!(matches!(error, Error::Contended { attempts: 3, .. }), "in front too: {error}");
+    assert!(matches!(error, Error::Contended { attempts: 3, .. }), "also in the local queue: {error}");
     assert!((SECOND * 2..SECOND * 21 / 10).contains(&began.elapsed()), "{:?}", began.elapsed());
-    assert_eq!(locks.inspect("k").await.unwrap().unwrap().waiting, 0, "nothing is left behind");
+    assert_eq!(locks.inspect("k").await.unwrap().unwrap().waiting, 0, "no state is left behind");
 }
 
 #[tokio::test(start_paused = true)]
-async fn deadlines_hold_in_front_at_the_store_and_while_it_hangs() {
+async fn a_deadline_is_kept_in_the_local_queue_at_the_store_and_while_it_hangs() {
     let (locks, store) = locks();
     let _guard = locks.acquire("k").await.unwrap();
     for hangs in [false, true] {
@@ -123,7 +128,7 @@ async fn deadlines_hold_in_front_at_the_store_and_while_it_hangs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn to_wait_is_to_make_as_many_attempts_as_it_takes() {
+async fn a_wait_allows_any_number_of_attempts() {
     let (locks, store) = locks();
     let guard = locks.acquire("k").await.unwrap();
     let policy = Policy::preset("lock").unwrap();
@@ -132,11 +137,11 @@ async fn to_wait_is_to_make_as_many_attempts_as_it_takes() {
     let error = other.acquire("k").policy(policy.clone()).wait(SECOND * 60).await.unwrap_err();
     assert!(matches!(error, Error::DeadlineExceeded { .. }), "{error}");
     assert!((SECOND * 60..SECOND * 61).contains(&began.elapsed()));
-    assert!(guard.is_valid(), "renewed all the while");
+    assert!(guard.is_valid(), "it was renewed");
 }
 
 #[tokio::test(start_paused = true)]
-async fn cancelled_or_dropped_waiters_leave_nothing_behind() {
+async fn cancelled_or_dropped_waiters_leave_no_state_behind() {
     let (locks, store) = locks();
     let guard = locks.acquire("k").await.unwrap();
     for drops in [false, true] {
@@ -153,18 +158,18 @@ async fn cancelled_or_dropped_waiters_leave_nothing_behind() {
             }
             settle().await;
             assert_eq!(locks.inspect("k").await.unwrap().unwrap().waiting, 0);
-            let key = crate::Key::new("default", "k").unwrap();
-            assert!(locks.shared.lines.members(&key) <= 1, "only the holder");
+            let key = LockKey::new("default", "k").unwrap();
+            assert!(locks.shared.queues.members(&key) <= 1, "only the holder");
         }
     }
     guard.release().await.unwrap();
-    assert!(locks.try_acquire("k").await.unwrap().is_some(), "it is kept for nobody");
+    assert!(locks.try_acquire("k").await.unwrap().is_some(), "it is reserved for no contender");
 }
 
 #[tokio::test(start_paused = true)]
-async fn too_many_waiters_are_refused_at_once() {
+async fn a_waiter_beyond_the_limit_is_rejected_at_once() {
     let (locks, _) = locks();
-    let locks = locks.with_settings(Settings::default().with_most_waiters(2)).unwrap();
+    let locks = locks.with_settings(Settings::default().with_max_waiters(2)).unwrap();
     let _guard = locks.acquire("k").await.unwrap();
     let waiting: Vec<_> = (0..2).map(|_| tokio::spawn(locks.acquire("k").into_future())).collect();
     settle().await;
@@ -175,18 +180,22 @@ async fn too_many_waiters_are_refused_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_is_found_again() {
+async fn a_grant_with_a_lost_response_is_read_back() {
     let (locks, store) = locks();
-    store.lost_answers.store(1, Ordering::Relaxed);
+    store.lost_responses.store(1, Ordering::Relaxed);
     let guard = locks.acquire("k").await.unwrap();
-    assert_eq!((guard.token(), store.asked()), (Token::new(1), 1), "read back, not asked again");
-    store.lost_answers.store(1, Ordering::Relaxed);
+    assert_eq!(
+        (guard.token(), store.requests()),
+        (Token::new(1), 1),
+        "it was read back, not requested again"
+    );
+    store.lost_responses.store(1, Ordering::Relaxed);
     assert!(locks.try_acquire("other").await.is_err());
     assert!(neighbour(&store).try_acquire("other").await.unwrap().is_some(), "it was withdrawn");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_is_away_for_a_while_is_waited_for() {
+async fn an_acquisition_survives_a_temporary_outage_of_the_store() {
     let (locks, store) = locks();
     store.is_down.store(true, Ordering::Relaxed);
     let waiting = tokio::spawn(locks.acquire("k").into_future());
@@ -195,11 +204,14 @@ async fn a_store_that_is_away_for_a_while_is_waited_for() {
     assert!(waiting.await.unwrap().is_ok());
     store.is_down.store(true, Ordering::Relaxed);
     let error = locks.acquire("other").deadline(SECOND * 5).await.unwrap_err();
-    assert!(matches!(error, Error::Store { transient: true, .. }), "the reason, not the deadline: {error}");
+    assert!(
+        matches!(error, Error::Store { transient: true, .. }),
+        "the error of the store, not the deadline: {error}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_fails_again_and_again_is_left_alone() {
+async fn the_circuit_breaker_opens_after_repeated_failures() {
     let (locks, store) = locks();
     let breaker = BreakerOptions { min_calls: 4, ..BreakerOptions::default() };
     let locks = locks.with_settings(Settings::default().with_breaker(breaker)).unwrap();
@@ -207,27 +219,85 @@ async fn a_store_that_fails_again_and_again_is_left_alone() {
     for _ in 0..20 {
         assert!(matches!(locks.try_acquire("k").await, Err(Error::Store { transient: true, .. })));
     }
-    assert!(store.asked() <= 4, "asked {} times", store.asked());
+    assert!(store.requests() <= 4, "asked {} times", store.requests());
     store.is_down.store(false, Ordering::Relaxed);
     tokio::time::sleep(SECOND * 60).await;
     assert!(locks.try_acquire("k").await.unwrap().is_some());
 }
 
 #[tokio::test(start_paused = true)]
-async fn namespaces_are_apart_and_locks_can_be_listed_forced_and_pruned() {
+async fn namespaces_are_separate_and_locks_can_be_listed_force_released_and_pruned() {
     let (locks, _) = locks();
     let one = locks.acquire("k").namespace("one").await.unwrap();
     let other = locks.with_namespace("other").unwrap().acquire("k").await.unwrap();
-    let found = locks.list(&Filter::default().held()).await.unwrap();
+    let found = locks.list(&LockFilter::default().held()).await.unwrap();
     assert_eq!(found.iter().map(|record| &*record.namespace).collect::<Vec<_>>(), ["one", "other"]);
-    assert_eq!(locks.list(&Filter::default().namespace("one").prefix("k").limit(9)).await.unwrap().len(), 1);
+    assert_eq!(
+        locks.list(&LockFilter::default().namespace("one").prefix("k").limit(9)).await.unwrap().len(),
+        1
+    );
     let forced = locks.with_namespace("one").unwrap().force_release("k").await.unwrap();
     assert_eq!(forced.map(|holder| holder.token), Some(one.token()));
     assert!(matches!(one.release().await, Err(Error::Lost { .. })));
     other.release().await.unwrap();
     tokio::time::sleep(SECOND * 10).await;
     assert_eq!(locks.prune(SECOND * 5, 100).await.unwrap(), 2);
-    assert_eq!(locks.raise_era().await.unwrap(), 1);
+    assert_eq!(locks.bump_epoch().await.unwrap(), 1);
     let next = locks.acquire("k").namespace("one").await.unwrap();
-    assert_eq!(next.token().era(), 1);
+    assert_eq!(next.token().epoch(), 1);
+}
+
+async fn retry_after(locks: &Locks) -> Duration {
+    match locks.poll("k").await.unwrap() {
+        Polled::RetryAfter(after) => after,
+        Polled::Granted(guard) => panic!("granted {:?}", guard.token()),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_poll_does_not_wait_and_returns_when_to_retry() {
+    let (locks, store) = locks();
+    let guard = neighbour(&store).acquire("k").await.unwrap();
+    let began = tokio::time::Instant::now();
+    let mut delays = Vec::new();
+    for _ in 0..5 {
+        let after = retry_after(&locks).await;
+        delays.push(after);
+        tokio::time::sleep(after).await;
+    }
+    let slept = delays.iter().sum::<Duration>();
+    assert!(began.elapsed() <= slept + Duration::from_millis(10), "timers round up to a millisecond each");
+    assert!(delays[0] < SECOND / 8 && delays[4] > SECOND / 2, "it backs off: {delays:?}");
+    assert_eq!(locks.inspect("k").await.unwrap().unwrap().waiting, 1, "the same waiter at every poll");
+    guard.release().await.unwrap();
+    let again = neighbour(&store).try_acquire("k").await.unwrap();
+    assert!(again.is_none(), "it is reserved for the poller");
+    assert!(matches!(locks.poll("k").await.unwrap(), Polled::Granted(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_poll_for_a_locally_held_lock_does_not_ask_the_store() {
+    let (locks, store) = locks();
+    let _guard = locks.acquire("k").await.unwrap();
+    assert!(retry_after(&locks).await > Duration::ZERO);
+    assert_eq!(store.requests(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn polling_never_gives_up() {
+    let (locks, store) = locks();
+    let _guard = neighbour(&store).acquire("k").await.unwrap();
+    for _ in 0..500 {
+        tokio::time::sleep(retry_after(&locks).await.max(Duration::from_millis(1))).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_poll_reads_back_a_grant_with_a_lost_response() {
+    let (locks, store) = locks();
+    store.is_down.store(true, Ordering::Relaxed);
+    retry_after(&locks).await;
+    store.is_down.store(false, Ordering::Relaxed);
+    store.lost_responses.store(1, Ordering::Relaxed);
+    assert!(matches!(locks.poll("k").await.unwrap(), Polled::Granted(_)));
 }

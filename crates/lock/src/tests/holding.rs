@@ -1,12 +1,10 @@
-use std::sync::atomic::Ordering;
-
 use tokio::time::Instant;
 
 use super::*;
-use crate::Error;
+use crate::Lease;
 
 #[tokio::test(start_paused = true)]
-async fn it_is_renewed_for_as_long_as_it_is_held_and_let_go_when_dropped() {
+async fn a_guard_renews_its_lock_and_releases_it_when_dropped() {
     let (locks, store) = locks();
     let guard = locks.acquire("k").await.unwrap();
     tokio::time::sleep(SECOND * 600).await;
@@ -18,7 +16,7 @@ async fn it_is_renewed_for_as_long_as_it_is_held_and_let_go_when_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_lost_before_anybody_else_can_have_it() {
+async fn a_holder_is_notified_of_the_loss_before_the_lease_expires() {
     for hangs in [false, true] {
         let (locks, store) = locks();
         let guard = locks.acquire("k").await.unwrap();
@@ -30,14 +28,14 @@ async fn it_is_lost_before_anybody_else_can_have_it() {
         assert!(!guard.is_valid() && guard.valid_for().is_zero());
         store.is_down.store(false, Ordering::Relaxed);
         store.is_hanging.store(false, Ordering::Relaxed);
-        assert!(neighbour(&store).try_acquire("k").await.unwrap().is_none(), "the lease is not over");
+        assert!(neighbour(&store).try_acquire("k").await.unwrap().is_none(), "the lease has not expired");
         assert!(matches!(guard.run(async {}).await, Err(Error::Lost { .. })));
         assert!(matches!(guard.release().await, Err(Error::Lost { .. })));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_runs_under_a_lock_stops_when_it_is_lost() {
+async fn a_future_run_under_a_guard_stops_when_the_lock_is_lost() {
     let (locks, store) = locks();
     let guard = locks.acquire("k").await.unwrap();
     assert_eq!(guard.run(async { 7 }).await.unwrap(), 7);
@@ -47,7 +45,7 @@ async fn what_runs_under_a_lock_stops_when_it_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_short_failure_of_the_store_is_not_noticed() {
+async fn a_short_outage_of_the_store_does_not_lose_the_lock() {
     let (locks, store) = locks();
     let guard = locks.acquire("k").await.unwrap();
     for _ in 0..20 {
@@ -61,7 +59,7 @@ async fn a_short_failure_of_the_store_is_not_noticed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_was_taken_by_force_is_lost_at_the_next_renewal_and_releases_nothing() {
+async fn a_force_released_lock_is_lost_at_the_next_renewal() {
     let (locks, store) = locks();
     let guard = locks.acquire("k").await.unwrap();
     locks.force_release("k").await.unwrap();
@@ -71,12 +69,12 @@ async fn one_that_was_taken_by_force_is_lost_at_the_next_renewal_and_releases_no
     assert!(began.elapsed() <= SECOND * 11, "{:?}", began.elapsed());
     drop(guard);
     settle().await;
-    assert!(locks.try_acquire("k").await.unwrap().is_none(), "it is the other's");
+    assert!(locks.try_acquire("k").await.unwrap().is_none(), "another process holds it");
     other.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn others_of_the_process_need_not_wait_for_one_that_lost_it() {
+async fn a_holder_that_lost_its_lock_does_not_block_the_local_queue() {
     let (locks, store) = locks();
     let lost = locks.acquire("k").await.unwrap();
     store.is_down.store(true, Ordering::Relaxed);
@@ -87,7 +85,7 @@ async fn others_of_the_process_need_not_wait_for_one_that_lost_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_that_the_store_did_not_hear_is_told_again() {
+async fn a_failed_release_is_retried() {
     let (locks, store) = locks();
     let guard = locks.acquire("k").await.unwrap();
     store.is_down.store(true, Ordering::Relaxed);
@@ -96,4 +94,52 @@ async fn a_release_that_the_store_did_not_hear_is_told_again() {
     store.is_down.store(false, Ordering::Relaxed);
     releasing.await.unwrap().unwrap();
     assert!(neighbour(&store).try_acquire("k").await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_accepted_detached_lease_is_held_until_its_release() {
+    let (locks, store) = locks();
+    let handover = locks.acquire("a").lease(SECOND * 10).acquire_detached().await.unwrap();
+    assert!(handover.valid_for() > SECOND * 9 && handover.valid_for() <= SECOND * 10);
+    let lease = handover.accept();
+    tokio::time::sleep(SECOND * 6).await;
+    assert!(locks.renew(&lease, SECOND * 10).await.unwrap() > SECOND * 9);
+    tokio::time::sleep(SECOND * 6).await;
+    let other = neighbour(&store);
+    assert!(other.try_acquire("a").await.unwrap().is_none(), "it was renewed");
+    locks.release(&lease).await.unwrap();
+    assert!(matches!(locks.release(&lease).await, Err(Error::Lost { .. })));
+    assert!(matches!(locks.renew(&lease, SECOND).await, Err(Error::Lost { .. })));
+    let next = other.acquire("a").acquire_detached().await.unwrap();
+    assert!(next.lease().token() > lease.token());
+    let forged = Lease::new(next.lease().key().clone(), lease.nonce(), next.lease().token());
+    assert!(matches!(locks.release(&forged).await, Err(Error::Lost { .. })), "another's is not touched");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_detached_lease_expires_without_renewals() {
+    let (locks, _store) = locks();
+    let lease = locks.acquire("a").lease(SECOND).acquire_detached().await.unwrap().accept();
+    let began = tokio::time::Instant::now();
+    let second = locks.acquire("a").acquire_detached().await.unwrap();
+    assert!(began.elapsed() >= SECOND && second.lease().token() > lease.token());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_detached_lease_that_is_not_accepted_is_released() {
+    let (locks, store) = locks();
+    drop(locks.acquire("a").acquire_detached().await.unwrap());
+    settle().await;
+    let other = neighbour(&store);
+    let held = other.acquire("a").acquire_detached().await.unwrap();
+    assert_eq!(
+        locks.inspect("a").await.unwrap().unwrap().holder.map(|h| h.token),
+        Some(held.lease().token())
+    );
+    // A waiter that is dropped leaves no state behind.
+    let waiting = tokio::time::timeout(SECOND, locks.acquire("a").acquire_detached()).await;
+    assert!(waiting.is_err());
+    settle().await;
+    assert_eq!(locks.inspect("a").await.unwrap().unwrap().waiting, 0);
+    _ = held.accept();
 }

@@ -13,4 +13,4 @@ mod node;
 
 mod chaos;
 mod conformance;
-mod crowd;
+mod contention;

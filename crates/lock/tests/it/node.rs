@@ -1,26 +1,29 @@
-//! A node in a process of its own, which executes commands.
+//! A node in a process of its own that executes commands, its controlling side, and the protected resource.
 //!
 //! ```text
-//! ACQUIRE key lease-ms wait-ms        granted TOKEN | failed WHY
-//! WRITE what                          written | stale          with the token, whatever the guard thinks
+//! ACQUIRE key lease-ms wait-ms        granted TOKEN | failed REASON
+//! WRITE what                          written | stale          with the token, even if the guard is invalid
 //! VALID                               true | false
-//! RELEASE                             released | lost | failed WHY
+//! RELEASE                             released | lost | failed REASON
 //! ROUNDS key count hold-ms lease-ms   done LONGEST-WAIT-US     acquires, enters, holds, leaves, releases
 //! ```
 
-pub(crate) mod ledger;
-mod process;
-mod resource;
+pub(crate) mod cluster;
 
+use std::process::Stdio;
+use std::str::FromStr as _;
 use std::time::Duration;
 
-use holdoff_lock::{Error, Guard, Locks, Settings};
+use holdoff_lock::{Error, FenceError, Guard, LockKey, Locks, Settings, Token, sqlite};
 use holdoff_testbed::kubernetes::real_cluster;
-use tokio::io::{AsyncBufReadExt as _, BufReader};
+use holdoff_testbed::{CONDITION_TIMEOUT, libfaketime};
+use rustix::process::{Pid, Signal, kill_process};
+use sqlx::SqlitePool;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-pub(crate) use ledger::Cluster;
-pub(crate) use process::Process;
-pub(crate) use resource::{Resource, Write, one_at_a_time};
+pub(crate) use cluster::Cluster;
 
 /// The environment variables that configure a process.
 const STORE: &str = "HOLDOFF_NODE_STORE";
@@ -28,7 +31,7 @@ const NAMESPACE: &str = "HOLDOFF_NODE_NAMESPACE";
 const RESOURCE: &str = "HOLDOFF_NODE_RESOURCE";
 
 /// The prefix of a response. All other output is not part of the protocol.
-const MARK: &str = "@ ";
+const RESPONSE_PREFIX: &str = "@ ";
 
 /// Opens the store at a URL. `stand-in:URL` is the stand-in for Kubernetes, `cluster:` the real cluster, and `ledger:`
 /// invites this process to be a node.
@@ -41,7 +44,7 @@ pub(crate) async fn open(store: &str, settings: Settings) -> Locks {
         let (client, namespace) = real_cluster().await.unwrap();
         Locks::kubernetes(client, &namespace)
     } else if let Some(invitation) = store.strip_prefix("ledger:") {
-        Locks::ledger(ledger::accept(invitation).await)
+        Locks::ledger(cluster::accept(invitation).await)
     } else {
         Locks::open(store).await.unwrap()
     };
@@ -49,7 +52,7 @@ pub(crate) async fn open(store: &str, settings: Settings) -> Locks {
 }
 
 #[test]
-#[ignore = "the others run it, as a process of its own"]
+#[ignore = "other tests run it as a separate process"]
 fn node_process() {
     run_if_asked();
 }
@@ -68,24 +71,24 @@ fn run_if_asked() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     runtime.block_on(async {
         let locks = open(&store, Settings::default().with_namespace(namespace)).await;
-        let mut node = Node { locks, resource: Resource::open(&resource).await, guard: None };
+        let mut node = CommandNode { locks, resource: Resource::open(&resource).await, guard: None };
         let mut lines = BufReader::new(tokio::io::stdin()).lines();
-        println!("{MARK}ready");
+        println!("{RESPONSE_PREFIX}ready");
         while let Some(line) = lines.next_line().await.unwrap() {
-            println!("{MARK}{}", node.obey(&line).await);
+            println!("{RESPONSE_PREFIX}{}", node.execute(&line).await);
         }
     });
     std::process::exit(0);
 }
 
-struct Node {
+struct CommandNode {
     locks: Locks,
     resource: Resource,
     guard: Option<Guard>,
 }
 
-impl Node {
-    async fn obey(&mut self, line: &str) -> String {
+impl CommandNode {
+    async fn execute(&mut self, line: &str) -> String {
         let words: Vec<&str> = line.split(' ').collect();
         let millis = |word: &str| Duration::from_millis(word.parse().unwrap());
         match words[..] {
@@ -113,7 +116,7 @@ impl Node {
                 let most = self.rounds(key, count.parse().unwrap(), millis(hold), millis(lease)).await;
                 format!("done {most}")
             }
-            _ => panic!("what is {line:?}?"),
+            _ => panic!("unknown command {line:?}"),
         }
     }
 
@@ -126,7 +129,7 @@ impl Node {
             most = most.max(self.resource.turns().await - before);
             for what in ["enter", "leave"] {
                 let written = self.resource.write(guard.key(), guard.token(), what).await;
-                assert_eq!(written, Write::Done, "a holder was refused");
+                assert_eq!(written, Write::Done, "the resource rejected a holder");
                 if what == "enter" {
                     tokio::time::sleep(hold).await;
                 }
@@ -135,4 +138,158 @@ impl Node {
         }
         most
     }
+}
+
+/// A node in a process of its own. Dropping this value kills it.
+pub(crate) struct Process {
+    child: Child,
+    commands: ChildStdin,
+    answers: Lines<BufReader<ChildStdout>>,
+}
+
+impl Process {
+    /// Starts a process, optionally with a wrong clock, and waits until it has opened its store.
+    pub(crate) async fn start(store: &str, namespace: &str, resource: &str, skew: Option<&str>) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args([&process_name(), "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
+        command.env(STORE, store).env(NAMESPACE, namespace).env(RESOURCE, resource);
+        if let Some(skew) = skew {
+            let library = libfaketime().expect("libfaketime: run `cargo xtask test`, or install faketime");
+            command.env("LD_PRELOAD", library).env("FAKETIME", skew).env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().unwrap();
+        let commands = child.stdin.take().unwrap();
+        let answers = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut process = Self { child, commands, answers };
+        assert_eq!(process.answer().await, "ready");
+        process
+    }
+
+    /// Sends a command, and waits for the response.
+    pub(crate) async fn ask(&mut self, command: &str) -> String {
+        self.tell(command).await;
+        self.answer().await
+    }
+
+    pub(crate) async fn tell(&mut self, command: &str) {
+        self.commands.write_all(format!("{command}\n").as_bytes()).await.unwrap();
+    }
+
+    pub(crate) async fn answer(&mut self) -> String {
+        let answering = async {
+            loop {
+                let line = self.answers.next_line().await.unwrap().expect("the process has ended");
+                // The first response follows the output of the test harness.
+                if let Some((_, answer)) = line.split_once(RESPONSE_PREFIX) {
+                    return answer.to_owned();
+                }
+            }
+        };
+        tokio::time::timeout(CONDITION_TIMEOUT, answering).await.expect("the process does not answer")
+    }
+
+    /// Waits for a grant, and returns its token.
+    pub(crate) async fn granted(&mut self) -> u64 {
+        let answer = self.answer().await;
+        let token = answer.strip_prefix("granted ").unwrap_or_else(|| panic!("{answer}"));
+        token.parse().unwrap()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let id = i32::try_from(self.child.id().unwrap()).unwrap();
+        kill_process(Pid::from_raw(id).unwrap(), signal).unwrap();
+    }
+}
+
+impl Drop for Process {
+    /// Removes the files that libfaketime leaves behind when its process is killed.
+    fn drop(&mut self) {
+        let Some(id) = self.child.id() else { return };
+        for name in ["sem.faketime_sem", "faketime_shm"] {
+            let _ = std::fs::remove_file(format!("/dev/shm/{name}_{id}"));
+        }
+    }
+}
+
+/// The protected resource: a file that checks tokens and records every accepted write.
+pub(crate) struct Resource {
+    pool: SqlitePool,
+}
+
+/// The outcome of a write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Write {
+    Done,
+    Stale,
+}
+
+impl Resource {
+    /// Opens the file. It must survive its processes, not the machine.
+    pub(crate) async fn open(url: &str) -> Self {
+        let options = SqliteConnectOptions::from_str(url)
+            .unwrap()
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Off)
+            .busy_timeout(Duration::from_secs(20));
+        // If several processes switch a new file to a write-ahead log at once, SQLite fails all but one, without
+        // waiting.
+        let pool = loop {
+            let pool = SqlitePoolOptions::new().max_connections(1).connect_with(options.clone()).await;
+            match pool {
+                Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some("5") => {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                pool => break pool.unwrap(),
+            }
+        };
+        sqlite::prepare(&pool).await.unwrap();
+        let create = "create table if not exists events (
+            id integer primary key, token integer not null, what text not null) strict";
+        sqlx::query(create).execute(&pool).await.unwrap();
+        Self { pool }
+    }
+
+    pub(crate) async fn write(&self, key: &LockKey, token: Token, what: &str) -> Write {
+        let mut tx = self.pool.begin_with("begin immediate").await.unwrap();
+        match sqlite::fence(&mut tx, key, token).await {
+            Ok(()) => {}
+            Err(FenceError::Stale(_)) => return Write::Stale,
+            Err(error) => panic!("{error}"),
+        }
+        let insert = "insert into events (token, what) values (?1, ?2)";
+        let token = i64::try_from(token.get()).unwrap();
+        sqlx::query(insert).bind(token).bind(what).execute(&mut *tx).await.unwrap();
+        tx.commit().await.unwrap();
+        Write::Done
+    }
+
+    /// Returns the number of turns that have begun.
+    pub(crate) async fn turns(&self) -> usize {
+        let count = "select count(*) from events where what = 'enter'";
+        let turns: i64 = sqlx::query_scalar(count).fetch_one(&self.pool).await.unwrap();
+        usize::try_from(turns).unwrap()
+    }
+
+    /// Returns all accepted writes, in order.
+    pub(crate) async fn events(&self) -> Vec<(u64, String)> {
+        let events: Vec<(i64, String)> =
+            sqlx::query_as("select token, what from events order by id").fetch_all(&self.pool).await.unwrap();
+        events.into_iter().map(|(token, what)| (u64::try_from(token).unwrap(), what)).collect()
+    }
+}
+
+/// Checks that each holder left before the next one entered, and that the next one had a higher token. Returns the
+/// number of turns.
+pub(crate) fn assert_exclusive(events: &[(u64, String)]) -> usize {
+    let mut last = 0;
+    for pair in events.chunks(2) {
+        let [(entered, enter), (left, leave)] = pair else { panic!("a holder did not leave: {pair:?}") };
+        assert_eq!((enter.as_str(), leave.as_str()), ("enter", "leave"), "two at once: {pair:?}");
+        assert_eq!(entered, left, "two at once");
+        assert!(*entered > last, "token {entered} after {last}");
+        last = *entered;
+    }
+    events.len() / 2
 }

@@ -1,81 +1,93 @@
-//! Keeps a link connected: connects, serves the connection until it ends, waits as the policy says.
+//! Keeps a link connected: connects, serves the connection until it ends, and waits as the policy says.
+//!
+//! [`open`] performs TCP, TLS, hello and welcome. [`ReconnectState`] is the pure history from which the policy decides
+//! when the link connects again. [`Driver`] runs both in one task.
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fastrand::Rng;
 use futures_util::FutureExt;
+use holdoff_policy::{Attempt, Decision, Failure, Policy, SoFar};
 use rustls::ClientConfig;
-use tokio::io::AsyncRead;
+use tokio::io::{AsyncRead, AsyncWriteExt};
 use tokio::sync::{Notify, watch};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
 
-use super::course::Course;
-use super::hearing::Sounds;
-use super::live::Live;
-use super::open::{Cause, Opened, open};
-use super::{Remote, Status};
+use super::calls::Connection;
+use super::pushes::PushSender;
+use super::{LinkStatus, PeerAddress};
 use crate::clock::{self, Instant};
-use crate::connection::{self, Cut, Ended, Outbox, Reader, Writer};
+use crate::connection::{self, CloseRequest, ConnectionEnd, FrameReader, FrameWriter, Outbox};
 use crate::metrics::{self, Side};
 use crate::queue::queue;
-use crate::wire::{Frame, Malformed};
-use crate::{Error, Fault, LinkOptions, Refusal};
+use crate::transport::Stream;
+use crate::wire::{AnnouncedLimits, Decoder, Frame, MAX_HANDSHAKE_FRAME, Malformed, NoFrame, VERSION};
+use crate::{CloseReason, Error, HandlerError, LinkOptions, PublicKey, tls};
+
+/// A connection that lasted at least this long resets the history of failures.
+const STEADY: Duration = Duration::from_secs(5);
+
+/// The shortest delay before a link whose policy has given up connects again on use.
+const MIN_IDLE: Duration = Duration::from_secs(1);
 
 /// The state of the link as callers see it.
 #[derive(Clone, Debug)]
-pub(super) enum State {
+pub(super) enum LinkState {
     /// The link is not in use: it has never been used, or its policy has given up.
-    AtRest,
+    Idle,
     Connecting,
-    Connected(Arc<Live>),
-    Waiting(Waiting),
+    Connected(Arc<Connection>),
+    Waiting(Backoff),
     Closed,
 }
 
 /// The time between a failure and the next attempt.
 #[derive(Clone, Debug)]
-pub(super) struct Waiting {
+pub(super) struct Backoff {
     since: Instant,
     /// `None` if the next attempt waits until the link is used.
-    next_try: Option<Instant>,
-    cause: Arc<Cause>,
+    next_attempt: Option<Instant>,
+    cause: Arc<DisconnectCause>,
 }
 
-impl Waiting {
+impl Backoff {
     /// Returns the error for a call made while the link waits.
-    pub(super) fn error(&self, remote: &Remote) -> Error {
-        let next_try = self.next_try.map(clock::until);
+    pub(super) fn error(&self, remote: &PeerAddress) -> Error {
+        let next_attempt = self.next_attempt.map(clock::until);
         match &*self.cause {
-            Cause::WrongKey(shown) => {
+            DisconnectCause::WrongKey(shown) => {
                 let (address, expected) = (remote.address.clone(), remote.key);
-                Error::WrongKey { address, expected, shown: *shown, next_try }
+                Error::WrongKey { address, expected, shown: *shown, next_attempt }
             }
-            Cause::Refused(reason) if !reason.is_transient() => {
-                Error::Refused { peer: remote.key, reason: *reason, next_try }
+            DisconnectCause::Refused(reason) if !reason.is_transient() => {
+                Error::Refused { peer: remote.key, reason: *reason, next_attempt }
             }
             cause => {
                 let (since, why) = (clock::since(self.since), cause.why());
-                Error::Unreachable { peer: remote.key, since, next_try, why }
+                Error::Unreachable { peer: remote.key, since, next_attempt, why }
             }
         }
     }
 
-    pub(super) fn status(&self) -> Status {
-        let next_try = self.next_try.map(clock::until);
-        Status::Waiting { since: clock::since(self.since), next_try, why: self.cause.why() }
+    pub(super) fn status(&self) -> LinkStatus {
+        let next_attempt = self.next_attempt.map(clock::until);
+        LinkStatus::Waiting { since: clock::since(self.since), next_attempt, why: self.cause.why() }
     }
 }
 
 pub(super) struct Driver {
     tls: Arc<ClientConfig>,
-    remote: Remote,
+    remote: PeerAddress,
     options: LinkOptions,
-    state: watch::Sender<State>,
+    state: watch::Sender<LinkState>,
     wanted: Arc<Notify>,
     closing: CancellationToken,
-    sounds: Sounds,
-    course: Course,
+    push_sender: PushSender,
+    reconnect: ReconnectState,
     unreachable_since: Option<Instant>,
     rolls: Rng,
 }
@@ -83,23 +95,34 @@ pub(super) struct Driver {
 impl Driver {
     pub(super) fn new(
         tls: Arc<ClientConfig>,
-        remote: Remote,
+        remote: PeerAddress,
         options: LinkOptions,
-        state: watch::Sender<State>,
+        state: watch::Sender<LinkState>,
         wanted: Arc<Notify>,
         closing: CancellationToken,
-        sounds: Sounds,
+        push_sender: PushSender,
     ) -> Self {
         let rolls = clock::rolls(options.seed);
-        let (course, unreachable_since) = (Course::default(), None);
-        Self { tls, remote, options, state, wanted, closing, sounds, course, unreachable_since, rolls }
+        let (reconnect, unreachable_since) = (ReconnectState::default(), None);
+        Self {
+            tls,
+            remote,
+            options,
+            state,
+            wanted,
+            closing,
+            push_sender,
+            reconnect,
+            unreachable_since,
+            rolls,
+        }
     }
 
     pub(super) async fn run(mut self) {
         let closing = self.closing.clone();
         let mut is_wanted = self.wait_until_wanted().await;
         while is_wanted {
-            self.state.send_replace(State::Connecting);
+            self.state.send_replace(LinkState::Connecting);
             let opening = open(self.tls.clone(), &self.remote, &self.options);
             let opened = tokio::select! {
                 biased;
@@ -113,9 +136,9 @@ impl Driver {
                     cause
                 }
             };
-            is_wanted = self.pause(cause).await;
+            is_wanted = self.back_off(cause).await;
         }
-        self.state.send_replace(State::Closed);
+        self.state.send_replace(LinkState::Closed);
     }
 
     /// Waits for the first use of the link and returns `true`; returns `false` if the link is closed first.
@@ -128,78 +151,89 @@ impl Driver {
     }
 
     /// Waits before the next attempt. Returns `false` if the link was closed.
-    async fn pause(&mut self, cause: Cause) -> bool {
+    async fn back_off(&mut self, cause: DisconnectCause) -> bool {
         if self.closing.is_cancelled() {
             return false;
         }
         let since = *self.unreachable_since.get_or_insert_with(clock::now);
         let floor = (!cause.is_transient()).then_some(self.options.slow_retry);
-        let pause = self.course.failed(&self.options.policy, clock::since(since), floor, self.rolls.u32(..));
-        metrics::waits(pause.wait);
+        let delay = self.reconnect.attempt_failed(
+            &self.options.policy,
+            clock::since(since),
+            floor,
+            self.rolls.u32(..),
+        );
+        metrics::waits(delay.wait);
         let (peer, wait_ms) =
-            (self.remote.key.short(), u64::try_from(pause.wait.as_millis()).unwrap_or(u64::MAX));
-        tracing::debug!(peer, reason = cause.name(), wait_ms, on_demand = pause.on_demand, "not connected");
-        let until = clock::after(pause.wait);
-        let next_try = (!pause.on_demand).then_some(until);
-        self.state.send_replace(State::Waiting(Waiting { since, next_try, cause: Arc::new(cause) }));
-        if !pause.wait.is_zero() {
+            (self.remote.key.short(), u64::try_from(delay.wait.as_millis()).unwrap_or(u64::MAX));
+        tracing::debug!(
+            peer,
+            reason = cause.name(),
+            wait_ms,
+            on_demand = delay.on_demand,
+            "failed to connect"
+        );
+        let until = clock::after(delay.wait);
+        let next_attempt = (!delay.on_demand).then_some(until);
+        self.state.send_replace(LinkState::Waiting(Backoff { since, next_attempt, cause: Arc::new(cause) }));
+        if !delay.wait.is_zero() {
             tokio::select! {
                 biased;
                 () = self.closing.cancelled() => return false,
                 () = clock::sleep_until(until) => {}
             }
         }
-        if !pause.on_demand {
+        if !delay.on_demand {
             return true;
         }
-        // A use from before the pause does not count as a use after it.
+        // A use from before the delay does not count as a use after it.
         let _ = self.wanted.notified().now_or_never();
-        self.state.send_replace(State::AtRest);
+        self.state.send_replace(LinkState::Idle);
         self.wait_until_wanted().await
     }
 
     /// Serves a connection until it ends, and returns the cause.
-    async fn serve(&mut self, opened: Opened) -> Cause {
+    async fn serve(&mut self, opened: OpenedConnection) -> DisconnectCause {
         metrics::connected("connected");
         let (_open, began) = (metrics::opened(Side::Link), clock::now());
         let peer = self.remote.key.short();
         tracing::debug!(peer, "connected");
         self.unreachable_since = None;
-        self.sounds.connected();
+        self.push_sender.connected();
         let limits = &self.options.limits;
         let (sender, receiver) = queue(limits.max_queued, limits.max_queued_bytes);
-        let live = Arc::new(Live::new(sender, limits, opened.theirs));
-        self.state.send_replace(State::Connected(live.clone()));
+        let connection = Arc::new(Connection::new(sender, limits, opened.theirs));
+        self.state.send_replace(LinkState::Connected(connection.clone()));
 
         let (read, write) = tokio::io::split(opened.stream);
-        let reader = Reader::new(read, opened.decoder, limits.idle_timeout);
-        let cut = Cut::default();
-        let writer = Writer {
+        let reader = FrameReader::new(read, opened.decoder, limits.idle_timeout);
+        let close_request = CloseRequest::default();
+        let writer = FrameWriter {
             stream: write,
             outbox: Outbox::new(receiver, None),
             theirs: opened.theirs,
             stall: limits.idle_timeout,
             leaving: CancellationToken::new(),
-            cut: cut.clone(),
+            close_request: close_request.clone(),
         };
         let departing = CancellationToken::new();
-        let reading = read_all(reader, &live, &mut self.sounds, &departing);
-        let leave = leave(&live, &departing, &self.closing, &self.state, &cut);
-        let (ended, farewell) = tokio::select! {
+        let reading = read_all(reader, &connection, &mut self.push_sender, &departing);
+        let leave = leave(&connection, &departing, &self.closing, &self.state, &close_request);
+        let (ended, closing) = tokio::select! {
             biased;
             never = leave => match never {},
             over = connection::run(reading, writer) => over,
         };
         let cause = match &ended {
-            _ if departing.is_cancelled() => Cause::Refused(Refusal::Leaving),
-            Ended::Bye(reason) => Cause::Refused(*reason),
-            ended => Cause::Trouble(ended.to_string()),
+            _ if departing.is_cancelled() => DisconnectCause::Refused(CloseReason::ShuttingDown),
+            ConnectionEnd::ClosedByPeer(reason) => DisconnectCause::Refused(*reason),
+            ended => DisconnectCause::Transient(ended.to_string()),
         };
-        tracing::debug!(peer, why = %ended, "the connection is over");
-        live.over(ended.to_string());
+        tracing::debug!(peer, why = %ended, "disconnected");
+        connection.close(ended.to_string());
         // Callers get the outcome now; the closing frame is sent in the background.
-        farewell.map(tokio::spawn);
-        self.course.held(clock::since(began));
+        closing.map(tokio::spawn);
+        self.reconnect.connection_lasted(clock::since(began));
         cause
     }
 }
@@ -207,38 +241,38 @@ impl Driver {
 /// Closes the connection in order once either side wants to leave: no new request goes out, requests in flight are
 /// answered, then the connection is closed.
 async fn leave(
-    live: &Live,
+    connection: &Connection,
     departing: &CancellationToken,
     closing: &CancellationToken,
-    state: &watch::Sender<State>,
-    cut: &Cut,
+    state: &watch::Sender<LinkState>,
+    close_request: &CloseRequest,
 ) -> Infallible {
     let next = tokio::select! {
         biased;
-        () = closing.cancelled() => State::Closed,
+        () = closing.cancelled() => LinkState::Closed,
         () = departing.cancelled() => {
             let now = clock::now();
-            let cause = Arc::new(Cause::Refused(Refusal::Leaving));
-            State::Waiting(Waiting { since: now, next_try: Some(now), cause })
+            let cause = Arc::new(DisconnectCause::Refused(CloseReason::ShuttingDown));
+            LinkState::Waiting(Backoff { since: now, next_attempt: Some(now), cause })
         }
     };
-    // `Link::close` waits for `State::Closed`, so the driver publishes that state only after the connection has ended.
-    if !matches!(next, State::Closed) {
+    // `Link::close` waits for `LinkState::Closed`, so the driver publishes that state only after the connection has ended.
+    if !matches!(next, LinkState::Closed) {
         state.send_replace(next);
     }
-    live.drained().await;
-    cut.cut(Refusal::Leaving);
+    connection.drained().await;
+    close_request.request(CloseReason::ShuttingDown);
     std::future::pending().await
 }
 
 async fn read_all<R: AsyncRead + Unpin>(
-    mut reader: Reader<R>,
-    live: &Live,
-    sounds: &mut Sounds,
+    mut reader: FrameReader<R>,
+    connection: &Connection,
+    push_sender: &mut PushSender,
     departing: &CancellationToken,
-) -> (Ended, Reader<R>) {
+) -> (ConnectionEnd, FrameReader<R>) {
     loop {
-        match read_one(&mut reader, live, sounds, departing).await {
+        match read_one(&mut reader, connection, push_sender, departing).await {
             Ok(()) => {}
             Err(ended) => return (ended, reader),
         }
@@ -246,24 +280,226 @@ async fn read_all<R: AsyncRead + Unpin>(
 }
 
 async fn read_one<R: AsyncRead + Unpin>(
-    reader: &mut Reader<R>,
-    live: &Live,
-    sounds: &mut Sounds,
+    reader: &mut FrameReader<R>,
+    connection: &Connection,
+    push_sender: &mut PushSender,
     departing: &CancellationToken,
-) -> Result<(), Ended> {
+) -> Result<(), ConnectionEnd> {
     let body = reader.next().await?;
     match Frame::read(&body)? {
-        Frame::Reply { id, payload } => live.answered(id, Ok(payload.part_of(&body))),
-        Frame::Fault { id, is_transient, message } => {
-            live.answered(id, Err(Fault { is_transient, message: message.to_owned() }));
+        Frame::Reply { id, payload } => connection.complete(id, Ok(payload.slice_of(&body))),
+        Frame::Error { id, is_transient, message } => {
+            connection.complete(id, Err(HandlerError { is_transient, message: message.to_owned() }));
         }
-        Frame::Push { number, payload } => sounds.pushed(number, payload.part_of(&body)),
-        Frame::Alive => {}
-        Frame::Bye { reason: Refusal::Leaving } => departing.cancel(),
-        Frame::Bye { reason } => return Err(Ended::Bye(reason)),
-        Frame::Hello { .. } | Frame::Welcome { .. } | Frame::Call { .. } | Frame::Tell { .. } => {
-            return Err(Malformed::OutOfTurn.into());
+        Frame::Push { number, payload } => push_sender.pushed(number, payload.slice_of(&body)),
+        Frame::KeepAlive => {}
+        Frame::Close { reason: CloseReason::ShuttingDown } => departing.cancel(),
+        Frame::Close { reason } => return Err(ConnectionEnd::ClosedByPeer(reason)),
+        Frame::Hello { .. } | Frame::Welcome { .. } | Frame::Call { .. } | Frame::Message { .. } => {
+            return Err(Malformed::Unexpected.into());
         }
     }
     Ok(())
+}
+
+/// The reason why there is no connection.
+#[derive(Clone, Debug)]
+enum DisconnectCause {
+    /// A failure that may pass without intervention.
+    Transient(String),
+    /// The server showed this other key.
+    WrongKey(PublicKey),
+    /// The peer refused the connection.
+    Refused(CloseReason),
+}
+
+impl DisconnectCause {
+    /// Returns whether a later attempt may succeed without an operator's intervention.
+    fn is_transient(&self) -> bool {
+        match self {
+            Self::Transient(_) => true,
+            Self::WrongKey(_) => false,
+            Self::Refused(reason) => reason.is_transient(),
+        }
+    }
+
+    fn why(&self) -> String {
+        match self {
+            Self::Transient(why) => why.clone(),
+            Self::WrongKey(shown) => format!("the server at its address has the key {shown}"),
+            Self::Refused(reason) => reason.to_string(),
+        }
+    }
+
+    /// Returns the label value used in metrics.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Transient(_) => "unreachable",
+            Self::WrongKey(_) => "wrong_key",
+            Self::Refused(_) => "refused",
+        }
+    }
+}
+
+/// A connection on which the peer has sent its welcome.
+struct OpenedConnection {
+    stream: TlsStream<Box<dyn Stream>>,
+    decoder: Decoder,
+    theirs: AnnouncedLimits,
+}
+
+async fn open(
+    config: Arc<ClientConfig>,
+    remote: &PeerAddress,
+    options: &LinkOptions,
+) -> Result<OpenedConnection, DisconnectCause> {
+    let opening = async {
+        let stream = options.transport.connect(&remote.address).await.map_err(|error| transient(&error))?;
+        let connecting = TlsConnector::from(config).connect(tls::no_name(), stream);
+        let stream = connecting.await.map_err(|error| match tls::shown(&error) {
+            Some(shown) => DisconnectCause::WrongKey(shown),
+            None => transient(&error),
+        })?;
+        exchange_hello(stream, options).await
+    };
+    let limit = options.connect_timeout;
+    let late = |_| Err(DisconnectCause::Transient(format!("no connection within {limit:?}")));
+    clock::within(limit, opening).await.unwrap_or_else(late)
+}
+
+/// Exchanges hello and welcome. In TLS 1.3 a client's handshake completes before the server has checked the client's
+/// key: only the welcome proves that the server accepts the client.
+async fn exchange_hello(
+    mut stream: TlsStream<Box<dyn Stream>>,
+    options: &LinkOptions,
+) -> Result<OpenedConnection, DisconnectCause> {
+    let terms = options.limits.terms();
+    let hello = Frame::Hello { oldest: VERSION, newest: VERSION, role: &options.role, terms }.to_bytes();
+    // A server may refuse the client before the hello is written, so its answer is read even if the write failed.
+    let written = async {
+        stream.write_all(&hello).await?;
+        stream.flush().await
+    };
+    let written = written.await;
+    let mut decoder = Decoder::new(MAX_HANDSHAKE_FRAME);
+    let body = decoder.next(&mut stream).await.map_err(|none| match (none, written) {
+        (_, Err(error)) | (NoFrame::Failed(error), Ok(())) => transient(&error),
+        (NoFrame::Malformed(malformed), _) => DisconnectCause::Transient(malformed.to_string()),
+        (NoFrame::End, _) => {
+            DisconnectCause::Transient("the peer closed the connection without a reason".to_owned())
+        }
+    })?;
+    match Frame::read(&body) {
+        Ok(Frame::Welcome { version: VERSION, terms: theirs }) => {
+            decoder.set_limit(options.limits.max_frame);
+            Ok(OpenedConnection { stream, decoder, theirs })
+        }
+        Ok(Frame::Welcome { .. }) => Err(DisconnectCause::Refused(CloseReason::Version)),
+        Ok(Frame::Close { reason }) => Err(DisconnectCause::Refused(reason)),
+        _ => Err(DisconnectCause::Transient("the first frame of the peer was not a welcome".to_owned())),
+    }
+}
+
+fn transient(error: &std::io::Error) -> DisconnectCause {
+    DisconnectCause::Transient(error.to_string())
+}
+
+/// The failed attempts since the last steady connection.
+#[derive(Clone, Debug, Default)]
+struct ReconnectState {
+    attempts: u32,
+    last_delay: Duration,
+}
+
+/// The decision about the next attempt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct ReconnectDelay {
+    /// The time before the next attempt.
+    wait: Duration,
+    /// Whether the next attempt waits until the link is used, because the policy has given up.
+    on_demand: bool,
+}
+
+impl ReconnectState {
+    /// Records the end of a connection that lasted `lived`.
+    fn connection_lasted(&mut self, lived: Duration) {
+        if lived >= STEADY {
+            *self = Self::default();
+        }
+    }
+
+    /// Records a failed attempt or a lost connection, `elapsed` after the first of the series. `floor` is the shortest
+    /// wait.
+    fn attempt_failed(
+        &mut self,
+        policy: &Policy,
+        elapsed: Duration,
+        floor: Option<Duration>,
+        roll: u32,
+    ) -> ReconnectDelay {
+        self.attempts = self.attempts.saturating_add(1);
+        let failure =
+            floor.map_or(Failure::transient(), |floor| Failure::transient().with_retry_after(floor));
+        let so_far = SoFar {
+            attempt: Attempt::new(self.attempts),
+            elapsed,
+            last_delay: self.last_delay,
+            ..SoFar::default()
+        };
+        if let Decision::Retry { after } = policy.decide(&so_far, &failure, roll) {
+            self.last_delay = after;
+            return ReconnectDelay { wait: after, on_demand: false };
+        }
+        let wait = floor.unwrap_or(self.last_delay).max(MIN_IDLE);
+        *self = Self::default();
+        ReconnectDelay { wait, on_demand: true }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdoff_policy::{Growth, Jitter};
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn policy(attempts: u32) -> Policy {
+        Policy::builder(Growth::exponential(SECOND, 2.0))
+            .jitter(Jitter::None)
+            .cap(SECOND * 8)
+            .attempts(attempts)
+            .build()
+            .unwrap()
+    }
+
+    fn waits(reconnect: &mut ReconnectState, policy: &Policy, times: usize) -> Vec<u64> {
+        (0..times).map(|_| reconnect.attempt_failed(policy, SECOND, None, 0).wait.as_secs()).collect()
+    }
+
+    #[test]
+    fn a_short_connection_does_not_reset_the_backoff() {
+        let (mut reconnect, policy) = (ReconnectState::default(), policy(Policy::UNLIMITED));
+        assert_eq!(waits(&mut reconnect, &policy, 3), [1, 2, 4]);
+        reconnect.connection_lasted(SECOND);
+        assert_eq!(waits(&mut reconnect, &policy, 2), [8, 8]);
+        reconnect.connection_lasted(SECOND * 5);
+        assert_eq!(waits(&mut reconnect, &policy, 2), [1, 2]);
+    }
+
+    #[test]
+    fn after_the_policy_gives_up_the_backoff_starts_again_on_demand() {
+        let (mut reconnect, policy) = (ReconnectState::default(), policy(3));
+        assert_eq!(waits(&mut reconnect, &policy, 2), [1, 2]);
+        let rest = reconnect.attempt_failed(&policy, SECOND, None, 0);
+        assert_eq!(rest, ReconnectDelay { wait: SECOND * 2, on_demand: true });
+        assert_eq!(waits(&mut reconnect, &policy, 1), [1]);
+    }
+
+    #[test]
+    fn a_permanent_failure_waits_at_least_the_floor() {
+        let (mut reconnect, policy) = (ReconnectState::default(), policy(Policy::UNLIMITED));
+        let delay = reconnect.attempt_failed(&policy, SECOND, Some(SECOND * 30), 0);
+        assert_eq!(delay, ReconnectDelay { wait: SECOND * 30, on_demand: false });
+    }
 }

@@ -2,49 +2,51 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
+use serde::Serialize;
 
-use crate::connection::Cut;
+use crate::connection::CloseRequest;
 use crate::metrics::{self, Side};
-use crate::queue::{NotTaken, Sender};
-use crate::wire::{Frame, Payload, Terms};
-use crate::{Allow, PublicKey, Refusal};
+use crate::queue::{QueueError, Sender};
+use crate::wire::{AnnouncedLimits, Frame, Payload};
+use crate::{AllowList, CloseReason, PublicKey, encode};
 
 /// The id of one connection of a peer. A server never uses an id twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct PeerId(pub(super) u64);
+pub struct ConnectionId(pub(super) u64);
 
 /// A connected peer. Clones refer to the same connection; a peer may have several connections.
 #[derive(Clone)]
-pub struct Peer(Arc<Inner>);
+pub struct Peer(Arc<PeerInner>);
 
-struct Inner {
-    id: PeerId,
+struct PeerInner {
+    id: ConnectionId,
     key: PublicKey,
     role: String,
     address: SocketAddr,
-    allow: Allow,
+    allow: AllowList,
     max_payload: usize,
     pushes: Sender<Bytes>,
     /// The number of the next push. The lock keeps the numbers in the order of the queue.
     next: Mutex<u64>,
-    cut: Cut,
+    close_request: CloseRequest,
 }
 
 /// The reason why a message was not pushed. No part of it was sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum NotPushed {
+pub enum PushError {
     /// The peer reads too slowly. The push was dropped and counted; the peer learns that it has missed one.
     #[error("the peer reads too slowly: the push was dropped")]
     Full,
     /// The peer is disconnected.
-    #[error("the peer is gone")]
-    Gone,
+    #[error("the peer is disconnected")]
+    Disconnected,
     /// The message is longer than the peer accepts.
-    #[error("a push of {size} bytes is too large: {limit} are the most")]
+    #[error("a push of {size} bytes exceeds the limit of {limit} bytes")]
     TooLarge {
         /// The size of the message in bytes.
         size: usize,
@@ -52,27 +54,33 @@ pub enum NotPushed {
         limit: usize,
     },
     /// The value could not be encoded.
-    #[error("this value cannot be sent")]
-    Unwritable,
+    #[error("the value cannot be encoded")]
+    Encode,
 }
 
 /// The facts about a peer at the end of its handshake.
-pub(super) struct Arrival {
+pub(super) struct Handshake {
     pub(super) key: PublicKey,
     pub(super) role: String,
     pub(super) address: SocketAddr,
-    pub(super) terms: Terms,
+    pub(super) terms: AnnouncedLimits,
 }
 
 impl Peer {
-    pub(super) fn new(id: PeerId, arrival: Arrival, allow: Allow, pushes: Sender<Bytes>, cut: Cut) -> Self {
-        let Arrival { key, role, address, terms } = arrival;
+    pub(super) fn new(
+        id: ConnectionId,
+        handshake: Handshake,
+        allow: AllowList,
+        pushes: Sender<Bytes>,
+        close_request: CloseRequest,
+    ) -> Self {
+        let Handshake { key, role, address, terms } = handshake;
         let (max_payload, next) = (terms.max_payload(), Mutex::new(0));
-        Self(Arc::new(Inner { id, key, role, address, allow, max_payload, pushes, next, cut }))
+        Self(Arc::new(PeerInner { id, key, role, address, allow, max_payload, pushes, next, close_request }))
     }
 
     /// Returns the id of the connection.
-    pub fn id(&self) -> PeerId {
+    pub fn id(&self) -> ConnectionId {
         self.0.id
     }
 
@@ -99,43 +107,48 @@ impl Peer {
     /// Queues a message for the peer, if there is room. Never waits.
     ///
     /// Pushes arrive in the order in which they were queued. Pushes without room are dropped, and the peer learns how
-    /// many it has missed. To disconnect a slow peer instead, call [`Peer::cut`].
-    pub fn push(&self, message: &[u8]) -> Result<(), NotPushed> {
+    /// many it has missed. To disconnect a slow peer instead, call [`Peer::disconnect`].
+    pub fn push(&self, message: &[u8]) -> Result<(), PushError> {
         let (size, limit) = (message.len(), self.0.max_payload);
         if size > limit {
-            return Err(NotPushed::TooLarge { size, limit });
+            return Err(PushError::TooLarge { size, limit });
         }
-        if self.0.cut.is_cut() || !self.is_allowed() {
-            self.cut_for(Refusal::NotAllowed);
-            return Err(NotPushed::Gone);
+        if self.0.close_request.is_requested() || !self.is_allowed() {
+            self.disconnect_for(CloseReason::NotAllowed);
+            return Err(PushError::Disconnected);
         }
-        let mut next = self.0.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = self.0.next.lock();
         let frame = Frame::Push { number: *next, payload: Payload(message) }.to_bytes();
         let bytes = frame.len();
         let pushed = self.0.pushes.try_send(frame, bytes);
         *next += 1;
         pushed.map_err(|why| match why {
-            NotTaken::Full => {
+            QueueError::Full => {
                 metrics::pushes_dropped(Side::Server, 1);
-                NotPushed::Full
+                PushError::Full
             }
-            NotTaken::Gone => NotPushed::Gone,
+            QueueError::Closed => PushError::Disconnected,
         })
     }
 
-    /// Ends the connection. The peer is told that it was cut off, and connects again unless it is no longer allowed.
-    pub fn cut(&self) {
-        self.cut_for(Refusal::Cut);
+    /// [`Peer::push`] with a typed value.
+    pub fn push_value(&self, message: &impl Serialize) -> Result<(), PushError> {
+        self.push(&encode(message).map_err(|_| PushError::Encode)?)
     }
 
-    pub(super) fn cut_for(&self, reason: Refusal) {
-        self.0.cut.cut(reason);
+    /// Ends the connection. The peer receives the reason, and connects again unless it is no longer allowed.
+    pub fn disconnect(&self) {
+        self.disconnect_for(CloseReason::Disconnected);
+    }
+
+    pub(super) fn disconnect_for(&self, reason: CloseReason) {
+        self.0.close_request.request(reason);
     }
 }
 
 impl fmt::Debug for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { id, key, role, address, .. } = &*self.0;
+        let PeerInner { id, key, role, address, .. } = &*self.0;
         write!(f, "Peer({key} as {role:?} from {address}, {id:?})")
     }
 }

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use holdoff_policy::{Growth, Jitter, Policy};
 use tokio::net::TcpListener;
 
-use super::support::{Meter, Place, anyone, echo, new_key, quick, soon, until};
-use crate::{Error, Heard, Link, LinkOptions, Remote, Status};
+use super::{Meter, TestServer, any_peer, echo, new_key, quick, soon, until};
+use crate::{Error, Link, LinkOptions, LinkStatus, PeerAddress, PushEvent};
 
 const PING: Bytes = Bytes::from_static(b"ping");
 
@@ -21,82 +21,84 @@ fn policy(wait: Duration, attempts: u32) -> Policy {
 }
 
 #[tokio::test]
-async fn calls_fail_fast_and_say_since_when_and_until_when() {
+async fn calls_to_an_unreachable_peer_fail_at_once_with_the_time_of_the_next_attempt() {
     let meter = Meter::new();
-    let remote = Remote { key: new_key().public(), address: nowhere().await };
+    let remote = PeerAddress { key: new_key().public(), address: nowhere().await };
     let options = LinkOptions { policy: policy(Duration::from_secs(100), Policy::UNLIMITED), ..quick() };
-    let (link, _hearing) = Link::new(&new_key(), remote.clone(), options).unwrap();
+    let (link, _pushes) = Link::new(&new_key(), remote.clone(), options).unwrap();
     for _ in 0..50 {
         let error = link.call(PING).await.unwrap_err();
-        let Error::Unreachable { peer, since, next_try: Some(next_try), why } = &error else {
+        let Error::Unreachable { peer, since, next_attempt: Some(next_attempt), why } = &error else {
             panic!("{error}")
         };
         assert_eq!(*peer, remote.key);
-        assert!(*since < Duration::from_secs(50) && *next_try > Duration::from_secs(50), "{error}");
+        assert!(*since < Duration::from_secs(50) && *next_attempt > Duration::from_secs(50), "{error}");
         assert!(why.contains("refused"), "{error}");
-        assert!(error.is_transient() && !error.may_have_happened());
-        assert_eq!(error.failure().retry_after(), Some(*next_try));
+        assert!(error.is_transient() && !error.may_have_executed());
+        assert_eq!(error.failure().retry_after(), Some(*next_attempt));
     }
-    assert!(matches!(link.status(), Status::Waiting { .. }));
+    assert!(matches!(link.status(), LinkStatus::Waiting { .. }));
     assert_eq!((meter.of("connects_total unreachable"), meter.of("calls_total unreachable")), (1, 50));
     assert_eq!(meter.of("reconnect_wait_seconds"), 1);
 }
 
 #[tokio::test]
-async fn a_link_finds_its_server_again() {
+async fn a_link_reconnects_to_its_server() {
     let (key, address) = (new_key(), nowhere().await);
-    let remote = Remote { key: key.public(), address: address.clone() };
-    let (link, mut hearing) = Link::new(&new_key(), remote, quick()).unwrap();
+    let remote = PeerAddress { key: key.public(), address: address.clone() };
+    let (link, mut pushes) = Link::new(&new_key(), remote, quick()).unwrap();
     assert!(matches!(link.call(PING).await, Err(Error::Unreachable { .. })));
     for _ in 0..3 {
-        let mut place = Place::open_as(&key, &address, anyone(), echo).await;
-        let peer = place.joined().await;
-        until(|| link.status() == Status::Connected).await;
+        let mut server = TestServer::open_as(&key, &address, any_peer(), echo).await;
+        let peer = server.joined().await;
+        until(|| link.status() == LinkStatus::Connected).await;
         assert_eq!(link.call(PING).await.unwrap(), PING);
         peer.push(b"news").unwrap();
-        assert_eq!(soon(hearing.next()).await, Some(Heard::Connected));
-        assert_eq!(soon(hearing.next()).await, Some(Heard::Push(Bytes::from_static(b"news"))));
-        drop(place);
-        until(|| link.status() != Status::Connected).await;
+        assert_eq!(soon(pushes.next()).await, Some(PushEvent::Connected));
+        assert_eq!(soon(pushes.next()).await, Some(PushEvent::Push(Bytes::from_static(b"news"))));
+        drop(server);
+        until(|| link.status() != LinkStatus::Connected).await;
     }
 }
 
 #[tokio::test]
-async fn a_call_whose_connection_is_lost_says_that_it_may_have_happened() {
-    let mut place = Place::open(anyone(), |_, _| std::future::pending()).await;
-    let (link, _hearing) = place.link();
+async fn a_call_on_a_lost_connection_may_have_executed() {
+    let mut server = TestServer::open(any_peer(), |_, _| std::future::pending()).await;
+    let (link, _pushes) = server.link();
     let call = tokio::spawn({
         let link = link.clone();
         async move { link.call(PING).await }
     });
-    let peer = place.joined().await;
+    let peer = server.joined().await;
     // An answer to the next request would show that this one has arrived; here it is enough that it was sent.
-    until(|| link.status() == Status::Connected).await;
+    until(|| link.status() == LinkStatus::Connected).await;
     tokio::task::yield_now().await;
-    peer.cut();
+    peer.disconnect();
     let error = soon(call).await.unwrap().unwrap_err();
-    assert!(matches!(&error, Error::Lost { why } if why == "it has cut us off"), "{error}");
-    assert!(error.is_transient() && error.may_have_happened());
-    assert_eq!(place.joined().await.key(), peer.key(), "it comes back by itself");
+    assert!(matches!(&error, Error::Lost { why } if why == "it disconnected this peer"), "{error}");
+    assert!(error.is_transient() && error.may_have_executed());
+    assert_eq!(server.joined().await.key(), peer.key(), "the link reconnects without a call");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_policy_that_gives_up_leaves_the_link_at_rest_until_it_is_used() {
+async fn after_the_policy_gives_up_the_link_is_idle_until_its_next_use() {
     let meter = Meter::new();
-    let remote = Remote { key: new_key().public(), address: nowhere().await };
+    let remote = PeerAddress { key: new_key().public(), address: nowhere().await };
     let options = LinkOptions { policy: policy(Duration::from_secs(2), 3), ..quick() };
-    let (link, _hearing) = Link::new(&new_key(), remote, options).unwrap();
+    let (link, _pushes) = Link::new(&new_key(), remote, options).unwrap();
     // Several concurrent uses cause one attempt.
     let errors = futures_util::future::join_all((0..3).map(|_| link.call(PING))).await;
-    assert!(errors.iter().all(|error| matches!(error, Err(Error::Unreachable { next_try: Some(_), .. }))));
+    assert!(
+        errors.iter().all(|error| matches!(error, Err(Error::Unreachable { next_attempt: Some(_), .. })))
+    );
     tokio::time::sleep(Duration::from_millis(4500)).await;
     let error = link.call(PING).await.unwrap_err();
-    assert!(matches!(error, Error::Unreachable { next_try: None, .. }), "{error}");
-    assert!(error.to_string().ends_with("a later call tries again"), "{error}");
+    assert!(matches!(error, Error::Unreachable { next_attempt: None, .. }), "{error}");
+    assert!(error.to_string().ends_with("a later call retries"), "{error}");
     tokio::time::sleep(Duration::from_secs(1000)).await;
-    assert_eq!(meter.of("connects_total unreachable"), 3, "nobody has used it");
-    assert_eq!(link.status(), Status::AtRest);
-    assert!(matches!(link.call(PING).await, Err(Error::Unreachable { next_try: Some(_), .. })));
+    assert_eq!(meter.of("connects_total unreachable"), 3, "the link was not used");
+    assert_eq!(link.status(), LinkStatus::Idle);
+    assert!(matches!(link.call(PING).await, Err(Error::Unreachable { next_attempt: Some(_), .. })));
     assert_eq!(meter.of("connects_total unreachable"), 4);
 }
 
@@ -104,26 +106,26 @@ async fn a_policy_that_gives_up_leaves_the_link_at_rest_until_it_is_used() {
 async fn a_call_waits_for_a_connection_no_longer_than_its_deadline() {
     // The listener accepts connections and never sends anything.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let remote = Remote { key: new_key().public(), address: listener.local_addr().unwrap().to_string() };
+    let remote = PeerAddress { key: new_key().public(), address: listener.local_addr().unwrap().to_string() };
     let options = LinkOptions { connect_timeout: Duration::from_millis(200), ..quick() };
-    let (link, _hearing) = Link::new(&new_key(), remote, options).unwrap();
+    let (link, _pushes) = Link::new(&new_key(), remote, options).unwrap();
     let error = link.call_within(Duration::from_millis(20), PING).await.unwrap_err();
-    assert!(matches!(error, Error::Deadline { sent: false, .. }), "{error}");
+    assert!(matches!(error, Error::Deadline { is_sent: false, .. }), "{error}");
     let error = soon(link.call(PING)).await.unwrap_err();
     assert!(
         matches!(&error, Error::Unreachable { why, .. } if why == "no connection within 200ms"),
         "{error}"
     );
-    drop(link.tell(PING).await);
+    drop(link.send(PING).await);
 }
 
 #[tokio::test]
-async fn a_link_that_was_never_used_closes_at_once() {
-    let remote = Remote { key: new_key().public(), address: nowhere().await };
-    let (link, mut hearing) = Link::new(&new_key(), remote, quick()).unwrap();
+async fn an_unused_link_closes_at_once() {
+    let remote = PeerAddress { key: new_key().public(), address: nowhere().await };
+    let (link, mut pushes) = Link::new(&new_key(), remote, quick()).unwrap();
     soon(link.close()).await;
     assert!(matches!(link.connect().await, Err(Error::Closed)));
-    assert!(matches!(link.tell(PING).await, Err(Error::Closed)));
+    assert!(matches!(link.send(PING).await, Err(Error::Closed)));
     drop(link);
-    assert_eq!(soon(hearing.next()).await, None);
+    assert_eq!(soon(pushes.next()).await, None);
 }

@@ -9,15 +9,15 @@ use bytes::Bytes;
 use fastrand::Rng;
 use holdoff_testbed::fuzz;
 
-use super::{Decoder, Frame, LENGTH_BYTES, Malformed, Payload, Terms};
-use crate::Refusal;
+use super::{AnnouncedLimits, Decoder, Frame, LENGTH_BYTES, Malformed, Payload};
+use crate::CloseReason;
 
 fn cases() -> u64 {
     fuzz::cases(1_000_000)
 }
 
-fn hunt(name: &str, target: impl Fn(&mut Rng)) {
-    fuzz::hunt(&format!("cargo test -p holdoff-net --lib {name}"), cases(), target);
+fn run_seeds(name: &str, target: impl Fn(&mut Rng)) {
+    fuzz::run_seeds(&format!("cargo test -p holdoff-net --lib {name}"), cases(), target);
 }
 
 fn number(rng: &mut Rng) -> u64 {
@@ -26,21 +26,22 @@ fn number(rng: &mut Rng) -> u64 {
 
 /// Draws a valid frame.
 fn frame<'a>(rng: &mut Rng, bytes: &'a [u8]) -> Frame<'a> {
-    const REASONS: [Refusal; 4] = [Refusal::NotAllowed, Refusal::Version, Refusal::Leaving, Refusal::Cut];
+    const REASONS: [CloseReason; 4] =
+        [CloseReason::NotAllowed, CloseReason::Version, CloseReason::ShuttingDown, CloseReason::Disconnected];
     let payload = Payload(&bytes[..rng.usize(0..=bytes.len())]);
     let text = ["", "device", "ä role", "\u{0}"][rng.usize(0..4)];
     let small = u32::try_from(number(rng) >> 32).unwrap();
-    let terms = Terms { max_frame: small, idle_ms: small };
+    let terms = AnnouncedLimits { max_frame: small, idle_ms: small };
     match rng.u8(0..9) {
         0 => Frame::Hello { oldest: rng.u16(..), newest: rng.u16(..), role: text, terms },
         1 => Frame::Welcome { version: rng.u16(..), terms },
-        2 => Frame::Bye { reason: REASONS[rng.usize(0..REASONS.len())] },
+        2 => Frame::Close { reason: REASONS[rng.usize(0..REASONS.len())] },
         3 => Frame::Call { id: number(rng), payload },
         4 => Frame::Reply { id: number(rng), payload },
-        5 => Frame::Fault { id: number(rng), is_transient: rng.bool(), message: text },
-        6 => Frame::Tell { payload },
+        5 => Frame::Error { id: number(rng), is_transient: rng.bool(), message: text },
+        6 => Frame::Message { payload },
         7 => Frame::Push { number: number(rng), payload },
-        _ => Frame::Alive,
+        _ => Frame::KeepAlive,
     }
 }
 
@@ -86,7 +87,7 @@ fn fuzz_streams_of_frames() {
     const LIMIT: usize = 200;
     let bytes: Vec<u8> = (0..=255).collect();
     let (whole, broken) = (Cell::new(0_u64), Cell::new(0_u64));
-    hunt("fuzz_streams_of_frames", |rng| {
+    run_seeds("fuzz_streams_of_frames", |rng| {
         let frames: Vec<Frame<'_>> = (0..rng.usize(1..5)).map(|_| frame(rng, &bytes[..150])).collect();
         let mut stream = Vec::with_capacity(1024);
         for frame in &frames {
@@ -115,7 +116,7 @@ fn fuzz_streams_of_frames() {
                 }
                 Err(malformed) => {
                     broken.set(broken.get() + 1);
-                    assert_eq!(malformed, Malformed::Garbage);
+                    assert_eq!(malformed, Malformed::Invalid);
                 }
             }
         }
@@ -127,7 +128,7 @@ fn fuzz_streams_of_frames() {
 
 #[test]
 fn fuzz_noise() {
-    hunt("fuzz_noise", |rng| {
+    run_seeds("fuzz_noise", |rng| {
         let mut noise = [0; 64];
         rng.fill(&mut noise);
         let noise = &mut noise[..rng.usize(0..64)];

@@ -10,17 +10,17 @@
 //! | the voter has room for a promise of that term | the number of promises is limited |
 //! | the voter has not recently heard from another leader | a returning node must not disrupt a leader with a quorum |
 
+use super::leading::Progress;
 use super::node::{Leader, Role};
-use super::progress::Progress;
-use super::{Candidacy, Message, Node, Payload, Record, Term};
+use super::{EntryPayload, Message, Node, Record, Term, VoteRequest};
 use crate::{NodeId, Tally};
 
 impl<V: Clone, S: Clone> Node<V, S> {
     /// Starts a pre-vote. A node that was partitioned does not win it, and raises no other node's term.
-    pub(super) fn run_for_trial(&mut self) {
-        self.wait();
+    pub(super) fn start_pre_vote(&mut self) {
+        self.restart_election_timer();
         match self.next_term() {
-            Some(term) => self.run(true, term),
+            Some(term) => self.request_votes(true, term),
             None => self.role = Role::Follower(None),
         }
     }
@@ -28,22 +28,23 @@ impl<V: Clone, S: Clone> Node<V, S> {
     /// Schedules a pre-vote because of a hint that this node should lead. The earliest time is `election_us` after this
     /// node last heard from a leader: until about then the other voters refuse, because they have heard from that
     /// leader as recently. Hinted pre-votes are at least one heartbeat interval apart.
-    pub(super) fn urge(&mut self) {
-        if matches!(self.role, Role::Leader(_) | Role::Candidate { trial: false, .. }) {
+    pub(super) fn schedule_hinted_pre_vote(&mut self) {
+        if matches!(self.role, Role::Leader(_) | Role::Candidate { is_pre_vote: false, .. }) {
             return;
         }
-        let given_up_us = self.heard_us.map_or(0, |heard_us| heard_us + self.options.election_us);
-        let again_us = self.ran_us.map_or(0, |ran_us| ran_us + self.options.heartbeat_us);
-        self.urged_us = Some(given_up_us.max(again_us));
+        let timed_out_us = self.heard_us.map_or(0, |heard_us| heard_us + self.options.election_us);
+        let again_us =
+            self.last_hinted_us.map_or(0, |last_hinted_us| last_hinted_us + self.options.heartbeat_us);
+        self.hinted_us = Some(timed_out_us.max(again_us));
     }
 
     /// Starts a pre-vote because of a hint. If it does not succeed, the election timeout stays as it was: a wrong hint
     /// costs a round of messages.
-    pub(super) fn run_when_urged(&mut self) {
+    pub(super) fn start_hinted_pre_vote(&mut self) {
         let deadline_us = self.deadline_us;
-        self.ran_us = Some(self.now_us);
-        self.run_for_trial();
-        if !matches!(self.role, Role::Candidate { trial: false, .. }) {
+        self.last_hinted_us = Some(self.now_us);
+        self.start_pre_vote();
+        if !matches!(self.role, Role::Candidate { is_pre_vote: false, .. }) {
             self.deadline_us = deadline_us;
         }
     }
@@ -52,122 +53,138 @@ impl<V: Clone, S: Clone> Node<V, S> {
     pub(super) fn next_term(&self) -> Option<Term> {
         let start = self.store.start();
         let promised = self.store.promised_under(start);
-        let before = if promised.start() == start { promised.attempt().max(self.seen) } else { self.seen };
-        let may_run = self.store.configuration().contains(self.me);
-        let attempt = before.checked_add(1).filter(|_| may_run)?;
+        let before = if promised.start() == start {
+            promised.attempt().max(self.highest_attempt)
+        } else {
+            self.highest_attempt
+        };
+        let is_voter = self.store.configuration().contains(self.me);
+        let attempt = before.checked_add(1).filter(|_| is_voter)?;
         Some(Term::new(start, attempt, self.me))
     }
 
-    pub(super) fn run(&mut self, trial: bool, term: Term) {
+    pub(super) fn request_votes(&mut self, is_pre_vote: bool, term: Term) {
         let mut granted = Tally::default();
         granted.count(self.me, self.store.configuration());
-        self.role = Role::Candidate { trial, term, granted };
+        self.role = Role::Candidate { is_pre_vote, term, granted };
         let (accepted, last) = (self.store.accepted(), self.store.last());
         let configuration = self.store.configuration().clone();
         for node in granted.missing(&configuration) {
-            self.send(node, Message::Vote(Candidacy { trial, term, accepted, last }));
+            self.send(node, Message::RequestVote(VoteRequest { is_pre_vote, term, accepted, last }));
         }
-        self.count();
+        self.count_votes();
     }
 
     /// Handles a request for a vote or a pre-vote.
-    pub(super) fn vote(&mut self, from: NodeId, asked: Candidacy) {
+    pub(super) fn handle_vote_request(&mut self, from: NodeId, asked: VoteRequest) {
         let promised = self.store.promised_under(asked.term.start());
-        let is_next = if asked.trial { asked.term > promised } else { asked.term >= promised };
+        let is_next = if asked.is_pre_vote { asked.term > promised } else { asked.term >= promised };
         let is_sound = asked.term.leader() == from && asked.term.is_sound();
         let is_known = is_sound && asked.term.start() >= self.store.start();
         // The winner must have every entry that may be decided. Among the voters that accepted in the latest accepted
         // term, the longest log has all of these entries.
         let has_all = (asked.accepted, asked.last) >= (self.store.accepted(), self.store.last());
-        let can_promise = self.store.promises().have_room_for(asked.term);
-        let granted = is_known && is_next && has_all && can_promise && !self.hears_another(from);
-        if granted && !asked.trial {
+        let can_promise = self.store.promises().has_room_for(asked.term);
+        let granted = is_known && is_next && has_all && can_promise && !self.hears_another_leader(from);
+        if granted && !asked.is_pre_vote {
             if asked.term > promised {
                 self.promise(asked.term);
             }
             self.role = Role::Follower(None);
-            self.wait();
+            self.restart_election_timer();
         }
         let promised = self.store.promised_under(asked.term.start());
-        self.send(from, Message::Voted { trial: asked.trial, term: asked.term, granted, promised });
+        self.send(
+            from,
+            Message::VoteReply { is_pre_vote: asked.is_pre_vote, term: asked.term, granted, promised },
+        );
     }
 
     /// Promises a term: from now on this node accepts nothing of an earlier term.
     pub(super) fn promise(&mut self, term: Term) {
         let promises = self.store.promises().with(term);
-        self.keep(Record::Promised(promises));
+        self.persist(Record::Promised(promises));
     }
 
     /// Returns whether this node has recently heard from a leader other than `node`, or is itself a leader with a
     /// quorum.
-    fn hears_another(&self, node: NodeId) -> bool {
+    fn hears_another_leader(&self, node: NodeId) -> bool {
         match &self.role {
-            Role::Leader(leader) => self.is_followed(leader),
+            Role::Leader(leader) => self.has_quorum(leader),
             Role::Follower(leader) if *leader == Some(node) => false,
             _ => self.heard_us.is_some_and(|heard_us| heard_us + self.options.election_us > self.now_us),
         }
     }
 
     /// Handles a voter's answer.
-    pub(super) fn voted(&mut self, from: NodeId, trial: bool, term: Term, granted: bool, promised: Term) {
-        let Role::Candidate { trial: of_trial, term: of, granted: tally } = &mut self.role else { return };
-        if (*of_trial, *of) != (trial, term) {
+    pub(super) fn handle_vote_reply(
+        &mut self,
+        from: NodeId,
+        is_pre_vote: bool,
+        term: Term,
+        granted: bool,
+        promised: Term,
+    ) {
+        let Role::Candidate { is_pre_vote: of_pre_vote, term: of, granted: tally } = &mut self.role else {
+            return;
+        };
+        if (*of_pre_vote, *of) != (is_pre_vote, term) {
             return;
         }
         if !granted {
-            self.note(promised);
+            self.note_attempt(promised);
             return;
         }
         tally.count(from, self.store.configuration());
-        self.count();
+        self.count_votes();
     }
 
-    fn count(&mut self) {
-        let Role::Candidate { trial, term, granted } = self.role else { return };
+    fn count_votes(&mut self) {
+        let Role::Candidate { is_pre_vote, term, granted } = self.role else { return };
         if !granted.is_quorum(self.store.configuration()) {
             return;
         }
-        if trial {
+        if is_pre_vote {
             self.promise(term);
-            self.wait();
-            self.run(false, term);
+            self.restart_election_timer();
+            self.request_votes(false, term);
         } else {
-            self.take_over(term);
+            self.become_leader(term);
         }
     }
 
     /// Becomes leader. It accepts its whole log in its own term and appends a no-op entry, unless the log ends with an
     /// undecided configuration change.
-    fn take_over(&mut self, term: Term) {
+    fn become_leader(&mut self, term: Term) {
         let inherited = self.store.last();
-        self.keep(Record::Accepted { term, last: inherited });
+        self.persist(Record::Accepted { term, last: inherited });
         let others = self.store.configuration().acceptors().iter().filter(|node| **node != self.me);
         let followers = others.map(|node| Progress::new(*node, inherited, self.now_us)).collect();
-        let barrier = (!self.store.is_changing()).then(|| inherited.next());
-        let (stored, beat_us) = (None, self.now_us);
-        self.role = Role::Leader(Leader { term, inherited, barrier, followers, stored, beat_us });
-        if barrier.is_some() {
-            self.add(term, Payload::Barrier);
+        let no_op = (!self.store.is_changing()).then(|| inherited.next());
+        let (stored, heartbeat_sent_us) = (None, self.now_us);
+        self.role = Role::Leader(Leader { term, inherited, no_op, followers, stored, heartbeat_sent_us });
+        if no_op.is_some() {
+            self.append_own(term, EntryPayload::NoOp);
         }
-        self.beat();
+        self.send_heartbeats();
         self.count_matched();
     }
 
     /// Notes the attempt of a term that caused a refusal: this node's next attempt is higher.
-    pub(super) fn note(&mut self, promised: Term) {
+    pub(super) fn note_attempt(&mut self, promised: Term) {
         if promised.start() == self.store.start() {
-            self.seen = self.seen.max(promised.attempt());
+            self.highest_attempt = self.highest_attempt.max(promised.attempt());
         }
     }
 
     /// Reacts to a new active configuration. A leader steps down, after a last heartbeat that announces the decision,
     /// and starts a pre-vote among the new voters.
-    pub(super) fn hand_over(&mut self) {
-        self.seen = 0;
+    pub(super) fn apply_configuration(&mut self) {
+        self.highest_attempt = 0;
         self.heard_us = None;
         if matches!(self.role, Role::Leader(_)) {
-            self.beat();
-            self.run_for_trial();
+            self.send_heartbeats();
+            self.start_pre_vote();
         }
     }
 }

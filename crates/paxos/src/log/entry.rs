@@ -1,9 +1,8 @@
-//! Entries of the log, and snapshots.
+//! Terms, log ids, entries of the log, and snapshots.
 
 use serde::{Deserialize, Serialize};
 
-use super::{Mark, Term};
-use crate::{Configuration, Slot};
+use crate::{Ballot, Configuration, NodeId, Slot};
 
 /// An entry of the log. A later leader that inherits the entry keeps its term.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -11,16 +10,16 @@ pub struct Entry<V> {
     /// The term of the leader that created the entry.
     pub term: Term,
     /// The content.
-    pub payload: Payload<V>,
+    pub payload: EntryPayload<V>,
 }
 
 /// The content of an entry.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub enum Payload<V> {
+pub enum EntryPayload<V> {
     /// A proposed value.
     Value(V),
     /// The no-op entry with which a leader begins its term. When it is decided, all entries before it are decided.
-    Barrier,
+    NoOp,
     /// A configuration change: these voters decide from the next slot on.
     Configuration(Configuration),
 }
@@ -29,11 +28,83 @@ pub enum Payload<V> {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Snapshot<S> {
     /// The last entry that the snapshot covers.
-    pub last: Mark,
+    pub last: LogId,
     /// The first slot of the configuration that decides the slot after the snapshot.
     pub start: Slot,
     /// The configuration that decides the slot after the snapshot.
     pub configuration: Configuration,
     /// The state of the state machine after the covered entries.
     pub state: S,
+}
+
+/// A leader's term: a ballot for all slots from a start slot on.
+///
+/// The start is the first slot of the configuration under which the leader leads. Every term of a later configuration
+/// is higher than every term of an earlier configuration: a node that uses a start knows that the slot before it is
+/// decided. Within a configuration the ballots determine the order. A term contains its leader, so that no term has two
+/// leaders.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct Term {
+    start: Slot,
+    ballot: Ballot,
+}
+
+impl Term {
+    /// Creates the term of a member's attempt to lead from this slot on.
+    pub fn new(start: Slot, attempt: u64, member: NodeId) -> Self {
+        Self { start, ballot: Ballot::new(start, attempt, member) }
+    }
+
+    /// Returns the term that is lower than every leader's term: no leader has been elected yet.
+    pub fn none() -> Self {
+        Self::new(Slot(0), 0, NodeId(0))
+    }
+
+    /// Returns the first slot of the term.
+    pub fn start(self) -> Slot {
+        self.start
+    }
+
+    /// Returns whether the ballot's tie-breaker fits the start and the leader. A term from the network may carry any.
+    pub(super) fn is_sound(self) -> bool {
+        self.ballot.is_of(self.start)
+    }
+
+    /// Returns the number of the attempt.
+    pub fn attempt(self) -> u64 {
+        self.ballot.attempt()
+    }
+
+    /// Returns the leader of this term.
+    pub fn leader(self) -> NodeId {
+        self.ballot.member()
+    }
+}
+
+/// The position of an entry: its slot and its term. Logs that contain the same position are equal up to it (log
+/// matching).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct LogId {
+    /// The entry's slot.
+    pub slot: Slot,
+    /// The term of the leader that created the entry.
+    pub term: Term,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_term_of_a_later_configuration_outranks_every_attempt() {
+        let [earlier, later] = [Term::new(Slot(1), 1000, NodeId(1)), Term::new(Slot(9), 1, NodeId(2))];
+        assert!(later > earlier && earlier > Term::none());
+    }
+
+    #[test]
+    fn a_forged_tie_breaker_is_detected() {
+        assert!(Term::new(Slot(9), 1, NodeId(2)).is_sound());
+        let claimed = Term { start: Slot(9), ballot: Ballot::new(Slot(1), 1, NodeId(2)) };
+        assert!(!claimed.is_sound());
+    }
 }

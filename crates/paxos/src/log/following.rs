@@ -1,42 +1,42 @@
 //! Followers: they append the leader's entries, each after the entry that precedes it in the leader's log.
 
 use super::node::Role;
-use super::{Append, Entry, Mark, Message, Node, Record, Term};
-use crate::{NodeId, Slot, planted};
+use super::{Append, Entry, LogId, Message, Node, Record, Term};
+use crate::{NodeId, Slot};
 
 impl<V: Clone, S: Clone> Node<V, S> {
     /// Handles a leader's append request or heartbeat.
-    pub(super) fn follow(&mut self, from: NodeId, append: Append<V>) {
+    pub(super) fn handle_append(&mut self, from: NodeId, append: Append<V>) {
         let Append { term, before, entry, more, inherited, decided } = append;
-        if !self.heed(from, term) {
+        if !self.accept_leader(from, term) {
             return;
         }
-        if let Err(have) = self.fits(before, entry.iter().chain(&more)) {
-            self.send(from, Message::Behind { term, have });
+        if let Err(have) = self.check_log_matching(before, entry.iter().chain(&more)) {
+            self.send(from, Message::AppendRejected { term, have });
             return;
         }
         let mut slot = before.slot;
         for entry in entry.into_iter().chain(more) {
             slot = slot.next();
-            let is_there = self.store.mark(slot).is_some_and(|mark| mark.term == entry.term);
+            let is_there = self.store.log_id(slot).is_some_and(|id| id.term == entry.term);
             if slot > self.store.decided() && !is_there {
-                self.take(slot, entry);
+                self.append(slot, entry);
             }
         }
         if slot.next() >= term.start() {
             self.decide_before(term);
         }
-        self.accept(from, term, slot, inherited);
+        self.acknowledge(from, term, slot, inherited);
         self.decide(decided.min(slot));
     }
 
     /// Returns whether to follow the sender: its term must not be earlier than the promised term. If so, promises that
     /// term and restarts the election timeout; else sends a refusal.
-    pub(super) fn heed(&mut self, from: NodeId, term: Term) -> bool {
+    pub(super) fn accept_leader(&mut self, from: NodeId, term: Term) -> bool {
         let promised = self.store.promised_under(term.start());
-        let can_promise = self.store.promises().have_room_for(term);
+        let can_promise = self.store.promises().has_room_for(term);
         if term < promised || term.leader() != from || !can_promise {
-            self.send(from, Message::Refused { term, promised });
+            self.send(from, Message::StaleTerm { term, promised });
             return false;
         }
         if term > promised {
@@ -44,14 +44,14 @@ impl<V: Clone, S: Clone> Node<V, S> {
         }
         self.role = Role::Follower(Some(from));
         self.heard_us = Some(self.now_us);
-        self.wait();
+        self.restart_election_timer();
         true
     }
 
     /// Stores an entry. Its predecessor is already in the log.
-    pub(super) fn take(&mut self, slot: Slot, entry: Entry<V>) {
+    pub(super) fn append(&mut self, slot: Slot, entry: Entry<V>) {
         self.decide_before(entry.term);
-        self.keep(Record::Entry { slot, entry });
+        self.persist(Record::Entry { slot, entry });
     }
 
     /// Decides all slots before the start of a term. The leader of a term knows that these slots are decided. A node
@@ -64,7 +64,11 @@ impl<V: Clone, S: Clone> Node<V, S> {
 
     /// Returns whether the log contains the entry `before`, and thus all entries before it (log matching). Otherwise
     /// returns the slot after which the leader continues.
-    fn fits<'a>(&self, before: Mark, mut entries: impl Iterator<Item = &'a Entry<V>>) -> Result<(), Slot>
+    fn check_log_matching<'a>(
+        &self,
+        before: LogId,
+        mut entries: impl Iterator<Item = &'a Entry<V>>,
+    ) -> Result<(), Slot>
     where
         V: 'a,
     {
@@ -74,16 +78,16 @@ impl<V: Clone, S: Clone> Node<V, S> {
             // slots. The leader must therefore show that it has the same entry at the last decided slot.
             let theirs = usize::try_from(skipped).ok().and_then(|skipped| entries.nth(skipped));
             let is_same =
-                |theirs: &Entry<V>| self.store.mark(decided).is_some_and(|mark| mark.term == theirs.term);
+                |theirs: &Entry<V>| self.store.log_id(decided).is_some_and(|id| id.term == theirs.term);
             return if theirs.is_some_and(is_same) { Ok(()) } else { Err(decided) };
         }
-        let Some(there) = self.store.mark(before.slot) else { return Err(last) };
-        if there == before || planted!(TakeWithoutMatch) {
+        let Some(there) = self.store.log_id(before.slot) else { return Err(last) };
+        if there == before {
             return Ok(());
         }
         // All entries of this term may conflict: skip the whole term at once.
         let mut have = before.slot;
-        while have > decided && self.store.mark(have).is_some_and(|mark| mark.term == there.term) {
+        while have > decided && self.store.log_id(have).is_some_and(|id| id.term == there.term) {
             have = Slot(have.0 - 1);
         }
         Err(have)
@@ -91,11 +95,11 @@ impl<V: Clone, S: Clone> Node<V, S> {
 
     /// Acknowledges that the log equals the leader's up to a slot. If that covers the whole log that the leader began
     /// with, stores that the log is accepted in the leader's term, and drops the entries after that slot.
-    pub(super) fn accept(&mut self, from: NodeId, term: Term, slot: Slot, inherited: Slot) {
+    pub(super) fn acknowledge(&mut self, from: NodeId, term: Term, slot: Slot, inherited: Slot) {
         if slot >= inherited && self.store.accepted() < term {
             let last = slot.max(self.store.decided());
-            self.keep(Record::Accepted { term, last });
+            self.persist(Record::Accepted { term, last });
         }
-        self.send(from, Message::Matched { term, slot });
+        self.send(from, Message::AppendAccepted { term, slot });
     }
 }

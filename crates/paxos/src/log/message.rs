@@ -1,19 +1,19 @@
-//! The messages between nodes of the log.
+//! The messages between nodes of the log, and the batching of consecutive append messages.
 
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, Mark, Snapshot, Term};
+use super::{Entry, LogId, Snapshot, Term};
 use crate::{NodeId, Slot};
 
 /// A message from a node to another. Every answer names the term that it answers.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Message<V, S> {
     /// A candidate asks for a vote, or for a pre-vote.
-    Vote(Candidacy),
+    RequestVote(VoteRequest),
     /// A voter's answer.
-    Voted {
+    VoteReply {
         /// Whether the answer belongs to a pre-vote.
-        trial: bool,
+        is_pre_vote: bool,
         /// The candidate's term.
         term: Term,
         /// Whether the voter grants the vote.
@@ -24,7 +24,7 @@ pub enum Message<V, S> {
     /// A leader sends entries. Without entries the message is a heartbeat.
     Append(Append<V>),
     /// A leader sends its snapshot, because it has compacted the entries that the follower needs.
-    Install {
+    InstallSnapshot {
         /// The leader's term.
         term: Term,
         /// The last slot of the log that the leader began with.
@@ -33,28 +33,28 @@ pub enum Message<V, S> {
         snapshot: Snapshot<S>,
     },
     /// The sender has the leader's log up to this slot.
-    Matched {
+    AppendAccepted {
         /// The leader's term.
         term: Term,
         /// The last slot that is equal in both logs.
         slot: Slot,
     },
     /// The sender cannot append the entries that it was sent.
-    Behind {
+    AppendRejected {
         /// The leader's term.
         term: Term,
         /// The slot after which the leader continues.
         have: Slot,
     },
     /// The sender has promised a later term.
-    Refused {
+    StaleTerm {
         /// The leader's term.
         term: Term,
         /// The promise that caused the refusal.
         promised: Term,
     },
     /// The leader of this term has stepped down in favour of another node (leadership transfer; Raft's `TimeoutNow`).
-    Lead {
+    TimeoutNow {
         /// The term that has ended.
         term: Term,
         /// The target, which has the leader's whole log.
@@ -64,9 +64,9 @@ pub enum Message<V, S> {
 
 /// A candidate's request for a vote or a pre-vote.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub struct Candidacy {
+pub struct VoteRequest {
     /// Whether it is a pre-vote: a pre-vote binds no voter.
-    pub trial: bool,
+    pub is_pre_vote: bool,
     /// The term that the candidate would lead in.
     pub term: Term,
     /// The term in which the candidate last accepted its log as a leader's.
@@ -81,7 +81,7 @@ pub struct Append<V> {
     /// The leader's term.
     pub term: Term,
     /// The entry that precedes the first entry sent.
-    pub before: Mark,
+    pub before: LogId,
     /// The next entry.
     pub entry: Option<Entry<V>>,
     /// The entries after it, for a follower that is behind.
@@ -91,4 +91,61 @@ pub struct Append<V> {
     pub inherited: Slot,
     /// The last slot that is known to be decided.
     pub decided: Slot,
+}
+
+impl<V> Append<V> {
+    fn len(&self) -> usize {
+        usize::from(self.entry.is_some()) + self.more.len()
+    }
+
+    /// Moves the entries of the leader's next message into this message, if they are consecutive and fit into a batch.
+    fn absorb(&mut self, next: &mut Self, batch: usize) -> bool {
+        let last = self.more.last().or(self.entry.as_ref()).map_or(self.before.term, |entry| entry.term);
+        let through = self.before.slot.0.checked_add(self.len() as u64);
+        let follows = (through, last) == (Some(next.before.slot.0), next.before.term);
+        let is_same = (self.term, self.inherited) == (next.term, next.inherited);
+        if !follows || !is_same || self.len() + next.len() > batch {
+            return false;
+        }
+        let mut entries = next.entry.take().into_iter().chain(std::mem::take(&mut next.more));
+        if self.entry.is_none() {
+            self.entry = entries.next();
+        }
+        self.more.extend(entries);
+        self.decided = self.decided.max(next.decided);
+        true
+    }
+}
+
+/// Joins consecutive append messages to the same node, up to `batch` entries a message.
+///
+/// `to` returns the receiver of an output, if the output is a message. `append` returns the append request of an
+/// output, if it can be joined. The order of the messages to a node stays the same: entries are not moved across
+/// another message to the same node. Outputs that are not messages stay where they are.
+pub fn coalesce_appends<O, V>(
+    outputs: &mut Vec<O>,
+    batch: usize,
+    to: impl Fn(&O) -> Option<NodeId>,
+    append: impl Fn(&mut O) -> Option<&mut Append<V>>,
+) {
+    let mut joined: Vec<O> = Vec::with_capacity(outputs.len());
+    // For each node, the position of the last message to it. There are few nodes.
+    let mut latest: Vec<(NodeId, usize)> = Vec::new();
+    for mut output in outputs.drain(..) {
+        if let Some(node) = to(&output) {
+            let known = latest.iter_mut().find(|(of, _)| *of == node);
+            let before = known.as_ref().and_then(|(_, index)| joined.get_mut(*index)).and_then(&append);
+            if let (Some(before), Some(next)) = (before, append(&mut output))
+                && before.absorb(next, batch)
+            {
+                continue;
+            }
+            match known {
+                Some((_, index)) => *index = joined.len(),
+                None => latest.push((node, joined.len())),
+            }
+        }
+        joined.push(output);
+    }
+    *outputs = joined;
 }

@@ -1,14 +1,14 @@
 //! A node of the log: its inputs, its outputs, and the step function.
 
-use super::handing::Handing;
-use super::progress::Progress;
-use super::{Entry, Message, Options, Payload, Record, Snapshot, Step, Store, Term};
-use crate::{Configuration, NodeId, Slot, Tally};
+use super::leading::Progress;
+use super::transfer::Transfer;
+use super::{Entry, EntryPayload, Message, Record, Snapshot, Store, Term};
+use crate::{Configuration, Deferred, NodeId, Slot, Tally};
 
 /// An input of a node.
 #[allow(
     clippy::large_enum_variant,
-    reason = "what comes most often is the largest: a box would cost each message"
+    reason = "the most frequent variant is the largest: a box would cost an allocation per message"
 )]
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Input<V, S> {
@@ -19,7 +19,7 @@ pub enum Input<V, S> {
     /// A client proposes a value.
     Propose(V),
     /// A client proposes another configuration.
-    Change(Configuration),
+    ChangeConfiguration(Configuration),
     /// These entries are decided. The caller has verified a proof of it; the sender need not be the leader.
     Learn {
         /// The slot of the first entry.
@@ -29,7 +29,7 @@ pub enum Input<V, S> {
     },
     /// This snapshot covers decided slots. The caller has verified a proof of it. A snapshot that ends at the same
     /// entry as the current snapshot replaces it.
-    Rest(Snapshot<S>),
+    RestoreSnapshot(Snapshot<S>),
     /// This is the state after a decided slot: the node drops the entries up to it.
     Compact {
         /// The last slot that the state covers.
@@ -46,9 +46,9 @@ pub enum Input<V, S> {
     },
     /// A hint that this node should lead. Unless the node hears from a leader, it starts a pre-vote at the first tick
     /// at which it has not heard from a leader for `election_us`, without the random part of the election timeout.
-    Run,
+    Campaign,
     /// A client asks this node to transfer leadership to another voter.
-    HandOver(NodeId),
+    TransferLeadership(NodeId),
     /// Followers wait for the decided slot. A leader that has no entries to send announces it now instead of with its
     /// next heartbeat.
     Announce,
@@ -63,7 +63,7 @@ pub enum Output<V, S> {
     /// term then.
     Proposed(Slot, Term),
     /// The node has refused the proposal.
-    NotTaken(Refusal),
+    ProposalRejected(Rejection),
     /// All slots up to this slot are decided: apply those that are not applied yet.
     Decided(Slot),
     /// A snapshot has replaced entries: restart the state machine from its state.
@@ -77,38 +77,38 @@ pub enum Output<V, S> {
     },
     /// This node has stepped down and told that node to start an election. Whether that node becomes leader depends on
     /// the voters.
-    HandedOver(NodeId),
+    LeadershipTransferred(NodeId),
     /// The leadership transfer has failed.
-    NotHandedOver(Refusal),
+    TransferFailed(Rejection),
 }
 
-/// The reason for a refusal. The node's state has not changed.
+/// The reason for a rejection. The node's state has not changed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
-pub enum Refusal {
+pub enum Rejection {
     /// Another node leads, or there is no leader.
-    #[error("this node does not lead: ask {0:?}")]
+    #[error("this node is not the leader: retry at {0:?}")]
     NotLeading(Option<NodeId>),
     /// The inherited entries are not decided yet.
-    #[error("this leader has only begun: ask again")]
+    #[error("this leader has not decided its inherited entries yet: retry")]
     NotReady,
     /// A configuration change is in progress.
-    #[error("the configuration is being changed: ask again")]
+    #[error("a configuration change is in progress: retry when it is decided")]
     Changing,
     /// The change would add or remove more than one voter.
-    #[error("one voter comes or goes at a time")]
-    TooFar,
+    #[error("a configuration change may add or remove one voter only")]
+    MoreThanOneVoter,
     /// The leader has reached its limit of undecided entries.
-    #[error("too much is undecided: ask again")]
+    #[error("the leader has reached its limit of undecided entries: retry later")]
     Full,
     /// A leadership transfer is in progress.
-    #[error("this leader is handing over: ask again")]
-    HandingOver,
+    #[error("a leadership transfer is in progress: retry at the new leader")]
+    Transferring,
     /// The target is not one of the other voters.
-    #[error("{0} is none of the other voters")]
-    NoVoter(NodeId),
+    #[error("{0} is not one of the other voters")]
+    NotAVoter(NodeId),
     /// The target did not receive the whole log in time.
-    #[error("whoever was to lead has not caught up in time: ask again")]
-    TooLate,
+    #[error("the transfer target did not receive the whole log in time: retry")]
+    TransferTimedOut,
 }
 
 /// A replica of the log, which votes, follows, and may become leader.
@@ -121,15 +121,15 @@ pub struct Node<V, S> {
     pub(super) options: Options,
     pub(super) store: Store<V, S>,
     pub(super) role: Role,
-    pub(super) handing: Option<Handing>,
+    pub(super) transfer: Option<Transfer>,
     /// When this node last heard from a leader.
     pub(super) heard_us: Option<u64>,
     pub(super) deadline_us: u64,
     /// When this node starts a pre-vote because of a hint, and when it last did so.
-    pub(super) urged_us: Option<u64>,
-    pub(super) ran_us: Option<u64>,
+    pub(super) hinted_us: Option<u64>,
+    pub(super) last_hinted_us: Option<u64>,
     /// The highest attempt that caused a refusal under the active configuration.
-    pub(super) seen: u64,
+    pub(super) highest_attempt: u64,
     pub(super) now_us: u64,
     pub(super) roll: u32,
     pub(super) records: Vec<Record<V, S>>,
@@ -139,7 +139,7 @@ pub struct Node<V, S> {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Role {
     Follower(Option<NodeId>),
-    Candidate { trial: bool, term: Term, granted: Tally },
+    Candidate { is_pre_vote: bool, term: Term, granted: Tally },
     Leader(Leader),
 }
 
@@ -150,11 +150,11 @@ pub(super) struct Leader {
     pub(super) inherited: Slot,
     /// The slot of the no-op entry that must be decided before the leader serves. None if the inherited log ends with
     /// an undecided configuration change.
-    pub(super) barrier: Option<Slot>,
+    pub(super) no_op: Option<Slot>,
     pub(super) followers: Vec<Progress>,
     /// The last slot that the caller has reported to be on this node's disk. None before the first report of this term.
     pub(super) stored: Option<Slot>,
-    pub(super) beat_us: u64,
+    pub(super) heartbeat_sent_us: u64,
 }
 
 impl<V: Clone, S: Clone> Node<V, S> {
@@ -165,41 +165,46 @@ impl<V: Clone, S: Clone> Node<V, S> {
             options,
             store,
             role: Role::Follower(None),
-            handing: None,
+            transfer: None,
             heard_us: None,
             deadline_us: 0,
-            urged_us: None,
-            ran_us: None,
-            seen: 0,
+            hinted_us: None,
+            last_hinted_us: None,
+            highest_attempt: 0,
             now_us,
             roll,
             records: Vec::new(),
             outputs: Vec::new(),
         };
-        node.wait();
+        node.restart_election_timer();
         node
     }
 
     /// Processes an input. Returns the records to store and the outputs to perform.
-    pub fn step(&mut self, now_us: u64, roll: u32, input: Input<V, S>) -> Step<Record<V, S>, Output<V, S>> {
+    pub fn step(
+        &mut self,
+        now_us: u64,
+        roll: u32,
+        input: Input<V, S>,
+    ) -> StepOutput<Record<V, S>, Output<V, S>> {
         (self.now_us, self.roll) = (now_us, roll);
         match input {
             Input::Tick => self.tick(),
-            Input::Message(from, message) => self.hear(from, message),
-            Input::Propose(value) => self.propose(Payload::Value(value)),
-            Input::Change(to) => self.propose(Payload::Configuration(to)),
+            Input::Message(from, message) => self.handle_message(from, message),
+            Input::Propose(value) => self.propose(EntryPayload::Value(value)),
+            Input::ChangeConfiguration(to) => self.propose(EntryPayload::Configuration(to)),
             Input::Learn { first, entries } => self.learn(first, entries),
-            Input::Rest(snapshot) => self.rest(snapshot),
+            Input::RestoreSnapshot(snapshot) => self.restore_snapshot(snapshot),
             Input::Compact { through, state } => self.compact(through, state),
             Input::Stored { term, slot } => self.stored(term, slot),
-            Input::Run => self.urge(),
-            Input::HandOver(to) => self.hand_over_to(to),
-            Input::Announce => self.beat(),
+            Input::Campaign => self.schedule_hinted_pre_vote(),
+            Input::TransferLeadership(to) => self.transfer_leadership(to),
+            Input::Announce => self.send_heartbeats(),
         }
-        self.hand_on();
-        let early = self.early();
+        self.advance_transfer();
+        let early = self.take_early_outputs();
         let (records, outputs) = (std::mem::take(&mut self.records), std::mem::take(&mut self.outputs));
-        Step::new(early, records, outputs)
+        StepOutput::new(early, records, outputs)
     }
 
     /// Returns the node's stored state: its promises and its log.
@@ -227,41 +232,45 @@ impl<V: Clone, S: Clone> Node<V, S> {
     /// Returns whether this node leads and all entries that it inherited are decided.
     pub fn is_ready(&self) -> bool {
         matches!(&self.role, Role::Leader(leader)
-            if leader.barrier.is_some_and(|barrier| barrier <= self.store.decided()))
+            if leader.no_op.is_some_and(|no_op| no_op <= self.store.decided()))
     }
 
     /// Returns whether this node leads and a leadership transfer is in progress.
-    pub fn hands_over(&self) -> bool {
-        self.handing.is_some()
+    pub fn is_transferring(&self) -> bool {
+        self.transfer.is_some()
     }
 
     fn tick(&mut self) {
         match &self.role {
-            Role::Leader(_) => self.lead_on(),
-            _ if self.now_us >= self.deadline_us => self.run_for_trial(),
-            _ if self.urged_us.is_some_and(|urged_us| self.now_us >= urged_us) => self.run_when_urged(),
+            Role::Leader(_) => self.tick_leader(),
+            _ if self.now_us >= self.deadline_us => self.start_pre_vote(),
+            _ if self.hinted_us.is_some_and(|hinted_us| self.now_us >= hinted_us) => {
+                self.start_hinted_pre_vote();
+            }
             _ => {}
         }
     }
 
-    fn hear(&mut self, from: NodeId, message: Message<V, S>) {
+    fn handle_message(&mut self, from: NodeId, message: Message<V, S>) {
         match message {
-            Message::Vote(candidacy) => self.vote(from, candidacy),
-            Message::Voted { trial, term, granted, promised } => {
-                self.voted(from, trial, term, granted, promised);
+            Message::RequestVote(candidacy) => self.handle_vote_request(from, candidacy),
+            Message::VoteReply { is_pre_vote, term, granted, promised } => {
+                self.handle_vote_reply(from, is_pre_vote, term, granted, promised);
             }
-            Message::Append(append) => self.follow(from, append),
-            Message::Install { term, inherited, snapshot } => self.install(from, term, inherited, snapshot),
-            Message::Matched { term, slot } => self.matched(from, term, slot),
-            Message::Behind { term, have } => self.behind(from, term, have),
-            Message::Lead { term, to } => self.relieve(from, term, to),
-            Message::Refused { term, promised } => self.refused(from, term, promised),
+            Message::Append(append) => self.handle_append(from, append),
+            Message::InstallSnapshot { term, inherited, snapshot } => {
+                self.handle_install_snapshot(from, term, inherited, snapshot);
+            }
+            Message::AppendAccepted { term, slot } => self.handle_append_accepted(from, term, slot),
+            Message::AppendRejected { term, have } => self.handle_append_rejected(from, term, have),
+            Message::TimeoutNow { term, to } => self.handle_timeout_now(from, term, to),
+            Message::StaleTerm { term, promised } => self.handle_stale_term(from, term, promised),
         }
     }
 
     /// Applies a record in memory now, and adds it to the records that must be on disk before the outputs are
     /// performed.
-    pub(super) fn keep(&mut self, record: Record<V, S>) {
+    pub(super) fn persist(&mut self, record: Record<V, S>) {
         self.store.apply(record.clone());
         self.records.push(record);
     }
@@ -271,24 +280,120 @@ impl<V: Clone, S: Clone> Node<V, S> {
     }
 
     /// Restarts the election timeout, drawn between one and two times `election_us`, and drops a pending hint.
-    pub(super) fn wait(&mut self) {
+    pub(super) fn restart_election_timer(&mut self) {
         let spread = u64::from(self.roll) * self.options.election_us / u64::from(u32::MAX);
         self.deadline_us = self.now_us + self.options.election_us + spread;
-        self.urged_us = None;
+        self.hinted_us = None;
     }
 
     /// Marks all slots up to a slot as decided, as far as the log has entries.
     pub(super) fn decide(&mut self, through: Slot) {
         let before = self.store.decided();
-        let others_decide = self.store.decide(through);
+        let configuration_changed = self.store.decide(through);
         let decided = self.store.decided();
         if decided > before {
             self.outputs.push(Output::Decided(decided));
         }
-        if others_decide {
+        if configuration_changed {
             // After a restart the node must know under which configuration it may become a candidate.
-            self.keep(Record::Decided(decided));
-            self.hand_over();
+            self.persist(Record::Decided(decided));
+            self.apply_configuration();
         }
+    }
+}
+
+/// The timeouts and limits of a node.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Options {
+    /// The minimum election timeout. A node that has not heard from a leader for this time considers it failed. The
+    /// election timeout is drawn between one and two times this value.
+    pub election_us: u64,
+    /// The heartbeat interval.
+    pub heartbeat_us: u64,
+    /// The maximum number of entries in a message to a follower that is behind.
+    pub batch: usize,
+    /// The maximum number of unacknowledged entries on their way to a follower.
+    pub window: u64,
+    /// The maximum number of undecided entries of a leader.
+    pub undecided: u64,
+    /// Whether a leader sends entries while its own disk writes them. If so, the caller returns each
+    /// [`Output::Stored`](Output::Stored) to the node as [`Input::Stored`](Input::Stored).
+    pub early: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let [election_us, heartbeat_us] = [1_000_000, 150_000];
+        Self { election_us, heartbeat_us, batch: 256, window: 1024, undecided: 4096, early: false }
+    }
+}
+
+/// The records to store, the outputs that depend on them, and the early outputs that do not.
+///
+/// The caller releases steps in the order in which it received them. If it does not take the early outputs, it gets
+/// them with the others.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[must_use = "the outputs must be performed after the records are stored"]
+pub struct StepOutput<R, O> {
+    early: Vec<O>,
+    held: Deferred<Vec<R>, Vec<O>>,
+}
+
+impl<R, O> StepOutput<R, O> {
+    /// Creates a step. The early outputs are free at once, the others when the records are stored.
+    pub fn new(early: Vec<O>, records: Vec<R>, outputs: Vec<O>) -> Self {
+        let held = if records.is_empty() {
+            Deferred::ready(outputs)
+        } else {
+            Deferred::until_stored(records, outputs)
+        };
+        Self { early, held }
+    }
+
+    /// Takes the outputs that may be performed at once, whether or not the records are stored.
+    pub fn early(&mut self) -> Vec<O> {
+        std::mem::take(&mut self.early)
+    }
+
+    /// Returns the records that must be stored.
+    pub fn record(&self) -> Option<&Vec<R>> {
+        self.held.record()
+    }
+
+    /// Stores the records and returns the outputs that depended on them.
+    pub fn release<E>(self, store: impl FnOnce(Vec<R>) -> Result<(), E>) -> Result<Vec<O>, E> {
+        self.into_deferred().release(store)
+    }
+
+    /// Stores the records of many steps with one call, in order, and returns their outputs.
+    pub fn release_all<E>(
+        many: impl IntoIterator<Item = Self>,
+        store: impl FnOnce(Vec<Vec<R>>) -> Result<(), E>,
+    ) -> Result<Vec<Vec<O>>, E> {
+        Deferred::release_all(many.into_iter().map(Self::into_deferred), store)
+    }
+
+    /// Holds all outputs behind the records, including early outputs that were not taken.
+    pub fn into_deferred(self) -> Deferred<Vec<R>, Vec<O>> {
+        let mut early = self.early;
+        self.held.map(|held| {
+            early.extend(held);
+            early
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn early_outputs_that_are_not_taken_are_released_with_the_others() {
+        let step = || StepOutput::new(vec!["append"], vec!["entry"], vec!["proposed"]);
+        assert_eq!(step().release(|_| Ok::<_, ()>(())), Ok(vec!["append", "proposed"]));
+        let mut taken = step();
+        assert_eq!(taken.early(), ["append"]);
+        assert_eq!(taken.clone().release(|_| Err("disk full")), Err("disk full"), "the rest waits");
+        assert_eq!(taken.release(|_| Ok::<_, ()>(())), Ok(vec!["proposed"]));
     }
 }

@@ -11,11 +11,12 @@ mod machine;
 mod truth;
 
 use holdoff_sim::Micros;
-use holdoff_sim::kernel::{Chance, Faults, Incident, Latency, Link, World};
+use holdoff_sim::kernel::{FaultCounters, Incident, Latency, LinkModel, SimRng, World};
+use holdoff_testbed::fault::inject;
 
-use crate::flaw::{Flaw, Plant};
+use super::faults::LogFault;
 use machine::Machine;
-use truth::{Ran, Truth};
+use truth::{Oracle, RunReport};
 
 /// The end of the fault phase, and the end of the run, by which all voters must have recovered.
 const TROUBLE_US: u64 = 6_000_000;
@@ -32,45 +33,51 @@ fn is_early(seed: u64) -> bool {
     seed % 2 == 1
 }
 
-fn run(seed: u64) -> Result<(Faults, Ran), String> {
-    let mut chance = Chance::of(seed, u64::MAX);
-    let nodes = u32::try_from(chance.between(3, 5)).unwrap();
-    Truth::begin(chance.happens(0.6), is_early(seed));
-    let mut world: World<Machine> = World::new(seed, nodes, bad_link(&mut chance));
-    plan(&mut world, &mut chance);
-    fell_leaders(&mut world, &mut chance);
+fn run(seed: u64) -> Result<(FaultCounters, RunReport), String> {
+    let mut rng = SimRng::of(seed, u64::MAX);
+    let nodes = u32::try_from(rng.between(3, 5)).unwrap();
+    Oracle::begin(rng.happens(0.6), is_early(seed));
+    let mut world: World<Machine> = World::new(seed, nodes, bad_link(&mut rng));
+    plan(&mut world, &mut rng);
+    fell_leaders(&mut world, &mut rng);
     world.run_until(TROUBLE_US);
     heal(&mut world);
     world.run_until(HEALED_US);
     let faults = *world.faults();
-    let ran = Truth::end(&world)?;
+    let ran = Oracle::end(&world)?;
     Ok((faults, ran))
 }
 
-fn bad_link(chance: &mut Chance) -> Link {
-    let mut share = |most: f64| if chance.happens(0.7) { chance.unit() * most } else { 0.0 };
+fn bad_link(rng: &mut SimRng) -> LinkModel {
+    let mut share = |most: f64| if rng.happens(0.7) { rng.unit() * most } else { 0.0 };
     let delayed_by = Latency::Exponential { mean: Micros::from_millis(100) };
-    Link { loss: share(0.2), duplication: share(0.2), delay: share(0.2), delayed_by, ..Link::default() }
+    LinkModel {
+        loss: share(0.2),
+        duplication: share(0.2),
+        delay: share(0.2),
+        delayed_by,
+        ..LinkModel::default()
+    }
 }
 
 /// Plans crashes and cuts, as many as the seed determines.
-fn plan(world: &mut World<Machine>, chance: &mut Chance) {
+fn plan(world: &mut World<Machine>, rng: &mut SimRng) {
     let last = u64::from(world.nodes() - 1);
-    let some_node = |chance: &mut Chance| u32::try_from(chance.between(0, last)).unwrap();
-    for _ in 0..chance.between(0, 4) {
-        let (node, at_us) = (some_node(chance), chance.between(0, TROUBLE_US));
-        world.plan(at_us, Incident::Crash(node));
-        world.plan(at_us + chance.between(10_000, 2_000_000), Incident::Restart(node));
+    let some_node = |rng: &mut SimRng| u32::try_from(rng.between(0, last)).unwrap();
+    for _ in 0..rng.between(0, 4) {
+        let (node, at_us) = (some_node(rng), rng.between(0, TROUBLE_US));
+        world.schedule(at_us, Incident::Crash(node));
+        world.schedule(at_us + rng.between(10_000, 2_000_000), Incident::Restart(node));
     }
-    for _ in 0..chance.between(0, 4) {
-        let (node, at_us) = (some_node(chance), chance.between(0, TROUBLE_US));
-        let until_us = at_us + chance.between(50_000, 2_000_000);
-        let [deaf, mute] = [chance.happens(0.8), chance.happens(0.8)];
+    for _ in 0..rng.between(0, 4) {
+        let (node, at_us) = (some_node(rng), rng.between(0, TROUBLE_US));
+        let until_us = at_us + rng.between(50_000, 2_000_000);
+        let [deaf, mute] = [rng.happens(0.8), rng.happens(0.8)];
         for other in (0..=u32::try_from(last).unwrap()).filter(|other| *other != node) {
             for (from, to, cut) in [(other, node, deaf), (node, other, mute)] {
                 if cut {
-                    world.plan(at_us, Incident::Cut { from, to });
-                    world.plan(until_us, Incident::Mend { from, to });
+                    world.schedule(at_us, Incident::Cut { from, to });
+                    world.schedule(until_us, Incident::Mend { from, to });
                 }
             }
         }
@@ -78,17 +85,17 @@ fn plan(world: &mut World<Machine>, chance: &mut Chance) {
 }
 
 /// Crashes up to two leaders at a moment when others have received entries that are not on the leader's disk.
-fn fell_leaders(world: &mut World<Machine>, chance: &mut Chance) {
-    for _ in 0..chance.between(0, 2) {
-        let at_us = world.now_us() + chance.between(0, TROUBLE_US / 2);
+fn fell_leaders(world: &mut World<Machine>, rng: &mut SimRng) {
+    for _ in 0..rng.between(0, 2) {
+        let at_us = world.now_us() + rng.between(0, TROUBLE_US / 2);
         world.run_until(at_us.min(TROUBLE_US));
         while world.now_us() < TROUBLE_US {
             let is_ahead = |node: &u32| {
                 world.node(*node).is_some() && world.disk(*node).is_some_and(|disk| disk.overtaken > 0)
             };
             if let Some(leader) = (0..world.nodes()).find(is_ahead) {
-                world.befall(Incident::Crash(leader));
-                world.plan(world.now_us() + chance.between(10_000, 2_000_000), Incident::Restart(leader));
+                world.inject(Incident::Crash(leader));
+                world.schedule(world.now_us() + rng.between(10_000, 2_000_000), Incident::Restart(leader));
                 break;
             }
             world.run_until(world.now_us() + 1_000);
@@ -97,25 +104,25 @@ fn fell_leaders(world: &mut World<Machine>, chance: &mut Chance) {
 }
 
 fn heal(world: &mut World<Machine>) {
-    world.befall(Incident::Heal);
+    world.inject(Incident::Heal);
     for from in 0..world.nodes() {
         if world.node(from).is_none() {
-            world.befall(Incident::Restart(from));
+            world.inject(Incident::Restart(from));
         }
         for to in (0..world.nodes()).filter(|to| *to != from) {
-            world.set_link(from, to, Link::default());
+            world.set_link(from, to, LinkModel::default());
         }
     }
 }
 
 #[test]
-fn one_history_under_any_seed() {
+fn nodes_agree_on_one_history_under_any_seed() {
     let seeds = match number("HOLDOFF_PAXOS_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..holdoff_testbed::scaled("HOLDOFF_PAXOS_SEEDS", 150, 600),
     };
     let count = seeds.end - seeds.start;
-    let (mut total, mut struck) = (Ran::default(), Struck::default());
+    let (mut total, mut struck) = (RunReport::default(), FaultStatistics::default());
     for seed in seeds {
         match run(seed) {
             Ok((faults, ran)) => {
@@ -142,23 +149,24 @@ fn the_same_seed_gives_the_same_run() {
 }
 
 #[test]
-fn a_leader_that_counts_what_it_has_not_stored_is_found() {
-    let found = (0..40).find_map(|seed| Some((seed, Flaw::CountUnstored.plant(|| run(seed)).err()?)));
+fn counting_unstored_entries_is_found() {
+    let found = (0..40).find_map(|seed| Some((seed, inject(LogFault::CountUnstored, || run(seed)).err()?)));
     println!("{found:?}");
     assert!(found.is_some());
 }
 
 /// The log's other defect takes some thousand seeds to appear here; the model finds it at once.
 #[test]
-fn a_chain_that_tears_is_found() {
-    let found = (0..20).find_map(|seed| Some((seed, Flaw::TakeWithoutMatch.plant(|| run(seed)).err()?)));
+fn appending_without_a_log_match_is_found() {
+    let found =
+        (0..20).find_map(|seed| Some((seed, inject(LogFault::AppendWithoutMatch, || run(seed)).err()?)));
     println!("{found:?}");
     assert!(found.is_some());
 }
 
 /// The number of runs in which each fault occurred.
 #[derive(Default, Debug)]
-struct Struck {
+struct FaultStatistics {
     lost: u64,
     duplicated: u64,
     reordered: u64,
@@ -173,8 +181,8 @@ struct Struck {
     overtaken: u64,
 }
 
-impl Struck {
-    fn add(&mut self, faults: &Faults, ran: &Ran) {
+impl FaultStatistics {
+    fn add(&mut self, faults: &FaultCounters, ran: &RunReport) {
         let Self {
             lost,
             duplicated,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, Mark, Payload, Promises, Snapshot, Term};
+use super::{Entry, EntryPayload, LogId, Snapshot, Term};
 use crate::{Configuration, Slot};
 
 /// A record that must be on disk before any other node may learn of its content.
@@ -47,7 +47,7 @@ pub struct Store<V, S> {
 impl<V, S> Store<V, S> {
     /// Creates an empty log with this configuration.
     pub fn new(configuration: Configuration, state: S) -> Self {
-        let last = Mark { slot: Slot(0), term: Term::none() };
+        let last = LogId { slot: Slot(0), term: Term::none() };
         let start = Slot(1);
         let base = Snapshot { last, start, configuration: configuration.clone(), state };
         let (promises, accepted) = (Promises::default(), Term::none());
@@ -59,14 +59,14 @@ impl<V, S> Store<V, S> {
         match record {
             Record::Promised(promises) => {
                 self.promises = promises;
-                self.promises.settle(self.start);
+                self.promises.drop_superseded(self.start);
             }
             Record::Accepted { term, last } => {
                 self.accepted = term;
-                self.cut(last);
+                self.truncate_after(last);
             }
             Record::Entry { slot, entry } => {
-                self.cut(Slot(slot.0.saturating_sub(1)));
+                self.truncate_after(Slot(slot.0.saturating_sub(1)));
                 if slot == self.last().next() {
                     self.entries.push(entry);
                 }
@@ -74,7 +74,7 @@ impl<V, S> Store<V, S> {
             Record::Decided(slot) => {
                 self.decide(slot);
             }
-            Record::Snapshot(snapshot) => self.rest_on(snapshot),
+            Record::Snapshot(snapshot) => self.install(snapshot),
         }
     }
 
@@ -125,25 +125,25 @@ impl<V, S> Store<V, S> {
 
     /// Returns the entry of a slot. None if a snapshot covers the slot or the log ends before it.
     pub fn entry(&self, slot: Slot) -> Option<&Entry<V>> {
-        self.entries.get(self.place(slot)?)
+        self.entries.get(self.index(slot)?)
     }
 
     /// Returns the entries from a slot on.
-    pub(super) fn from(&self, slot: Slot) -> &[Entry<V>] {
-        self.place(slot).and_then(|place| self.entries.get(place..)).unwrap_or_default()
+    pub(super) fn entries_from(&self, slot: Slot) -> &[Entry<V>] {
+        self.index(slot).and_then(|index| self.entries.get(index..)).unwrap_or_default()
     }
 
     /// Returns the slot and term of the entry at a slot.
-    pub(super) fn mark(&self, slot: Slot) -> Option<Mark> {
+    pub(super) fn log_id(&self, slot: Slot) -> Option<LogId> {
         if slot == self.base.last.slot {
             return Some(self.base.last);
         }
-        self.entry(slot).map(|entry| Mark { slot, term: entry.term })
+        self.entry(slot).map(|entry| LogId { slot, term: entry.term })
     }
 
     /// Returns whether the log ends with an undecided configuration change.
     pub(super) fn is_changing(&self) -> bool {
-        let change = |entry: &Entry<V>| matches!(entry.payload, Payload::Configuration(_));
+        let change = |entry: &Entry<V>| matches!(entry.payload, EntryPayload::Configuration(_));
         self.decided < self.last() && self.entries.last().is_some_and(change)
     }
 
@@ -153,24 +153,24 @@ impl<V, S> Store<V, S> {
         let start = self.start;
         while self.decided < through {
             let slot = self.decided.next();
-            let Some(entry) = self.place(slot).and_then(|place| self.entries.get(place)) else { break };
-            if let Payload::Configuration(configuration) = &entry.payload {
+            let Some(entry) = self.index(slot).and_then(|index| self.entries.get(index)) else { break };
+            if let EntryPayload::Configuration(configuration) = &entry.payload {
                 (self.start, self.configuration) = (slot.next(), configuration.clone());
             }
             self.decided = slot;
         }
-        let others_decide = self.start != start;
-        if others_decide {
-            self.promises.settle(self.start);
+        let configuration_changed = self.start != start;
+        if configuration_changed {
+            self.promises.drop_superseded(self.start);
         }
-        others_decide
+        configuration_changed
     }
 
-    fn rest_on(&mut self, snapshot: Snapshot<S>) {
+    fn install(&mut self, snapshot: Snapshot<S>) {
         let last = snapshot.last;
-        let goes_on = self.mark(last.slot) == Some(last);
-        let dropped = self.place(last.slot.next()).unwrap_or_default().min(self.entries.len());
-        if goes_on {
+        let matches = self.log_id(last.slot) == Some(last);
+        let dropped = self.index(last.slot.next()).unwrap_or_default().min(self.entries.len());
+        if matches {
             self.entries.drain(..dropped);
         } else {
             self.entries.clear();
@@ -178,20 +178,108 @@ impl<V, S> Store<V, S> {
         if last.slot >= self.decided {
             self.decided = last.slot;
             (self.start, self.configuration) = (snapshot.start, snapshot.configuration.clone());
-            self.promises.settle(self.start);
+            self.promises.drop_superseded(self.start);
         }
         self.base = snapshot;
     }
 
     /// Removes the entries after a slot.
-    fn cut(&mut self, last: Slot) {
-        if let Some(place) = self.place(last.next()) {
-            self.entries.truncate(place);
+    fn truncate_after(&mut self, last: Slot) {
+        if let Some(index) = self.index(last.next()) {
+            self.entries.truncate(index);
         }
     }
 
-    fn place(&self, slot: Slot) -> Option<usize> {
-        let place = slot.0.checked_sub(self.base.last.slot.next().0)?;
-        usize::try_from(place).ok()
+    fn index(&self, slot: Slot) -> Option<usize> {
+        let index = slot.0.checked_sub(self.base.last.slot.next().0)?;
+        usize::try_from(index).ok()
+    }
+}
+
+/// The maximum number of promises. A voter that has promised under so many configurations that it does not know must
+/// learn the decided changes first.
+const MOST: usize = 64;
+
+/// A voter's promises: the latest promised term for each configuration under which a candidate has asked it.
+///
+/// A candidate under a later configuration knows that the slot before the start of that configuration is decided; the
+/// voter may not know it yet. Until it does, the voter keeps voting under the configuration that it knows. Otherwise,
+/// if the candidate is lost, a decided change could be on every disk and no node could find out that it is decided.
+/// Voting under the earlier configuration is safe: it can decide nothing except entries that are already decided, and
+/// no leader appends an entry after a change that it does not know to be decided.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+pub struct Promises(Vec<Term>);
+
+impl Promises {
+    /// Returns the latest promise.
+    pub(super) fn latest(&self) -> Term {
+        self.0.last().copied().unwrap_or_else(Term::none)
+    }
+
+    /// Returns the latest promise that binds the voter under the configuration with this start.
+    pub(super) fn under(&self, start: Slot) -> Term {
+        let known = self.0.iter().rev().find(|term| term.start() <= start);
+        known.copied().unwrap_or_else(Term::none)
+    }
+
+    /// Returns the promises with this term in place of the earlier promise for the same start.
+    pub(super) fn with(&self, term: Term) -> Self {
+        let mut terms: Vec<_> = self.0.iter().filter(|it| it.start() != term.start()).copied().collect();
+        terms.push(term);
+        terms.sort_unstable();
+        Self(terms)
+    }
+
+    /// Returns whether there is room for a promise of this term.
+    pub(super) fn has_room_for(&self, term: Term) -> bool {
+        self.0.len() < MOST || self.0.iter().any(|known| known.start() == term.start())
+    }
+
+    /// Drops superseded promises once the configuration with this start is known: of the promises up to that start the
+    /// latest is enough.
+    pub(super) fn drop_superseded(&mut self, start: Slot) {
+        let latest = self.under(start);
+        self.0.retain(|term| *term >= latest);
+    }
+}
+
+impl From<Term> for Promises {
+    fn from(term: Term) -> Self {
+        Self(vec![term])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NodeId;
+
+    fn term(start: u64, attempt: u64) -> Term {
+        Term::new(Slot(start), attempt, NodeId(1))
+    }
+
+    #[test]
+    fn a_later_configuration_does_not_bind_an_earlier_one() {
+        let promises = Promises::from(term(1, 5)).with(term(9, 2));
+        assert_eq!(promises.under(Slot(1)), term(1, 5));
+        assert_eq!(promises.under(Slot(8)), term(1, 5));
+        assert_eq!(promises.under(Slot(9)), term(9, 2));
+        assert_eq!(promises.latest(), term(9, 2));
+    }
+
+    #[test]
+    fn a_promise_stays_until_its_configuration_is_superseded() {
+        let mut promises = Promises::from(term(1, 5)).with(term(9, 2)).with(term(20, 1)).with(term(1, 7));
+        assert_eq!(promises.under(Slot(1)), term(1, 7));
+        promises.drop_superseded(Slot(9));
+        assert_eq!(promises.under(Slot(9)), term(9, 2), "although a later one was made since");
+        assert_eq!(promises, Promises::from(term(9, 2)).with(term(20, 1)));
+    }
+
+    #[test]
+    fn a_configuration_without_a_promise_inherits_the_previous_promise() {
+        let mut promises = Promises::from(term(1, 5));
+        promises.drop_superseded(Slot(9));
+        assert_eq!(promises.under(Slot(9)), term(1, 5));
     }
 }

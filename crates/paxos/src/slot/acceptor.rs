@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{AcceptReply, PromiseReply, Vote};
-use crate::{Ballot, Held, planted};
+use crate::{Ballot, Deferred};
 
 /// The state of one acceptor for one slot.
 ///
@@ -53,36 +53,31 @@ impl<V: Clone> Acceptor<V> {
     }
 
     /// Answers a prepare request. A repeated request gets the same answer and stores nothing.
-    pub fn prepare(&mut self, ballot: Ballot) -> Held<Record<V>, PromiseReply<V>> {
+    pub fn prepare(&mut self, ballot: Ballot) -> Deferred<Record<V>, PromiseReply<V>> {
         match self.promised {
-            Some(promised) if promised > ballot && !planted!(RacingPromise) => {
-                Held::free(PromiseReply::Nack { ballot, promised })
-            }
-            Some(promised) if promised == ballot => Held::free(self.promise(ballot)),
+            Some(promised) if promised > ballot => Deferred::ready(PromiseReply::Nack { ballot, promised }),
+            Some(promised) if promised == ballot => Deferred::ready(self.promise(ballot)),
             _ => {
                 self.promised = Some(ballot);
                 let reply = self.promise(ballot);
-                if planted!(AnswerBeforeStoring) {
-                    return Held::free(reply);
-                }
-                Held::behind(Record::Promised(ballot), reply)
+                Deferred::until_stored(Record::Promised(ballot), reply)
             }
         }
     }
 
     /// Answers an accept request. A repeated request under the same ballot is accepted again and stores nothing.
-    pub fn accept(&mut self, ballot: Ballot, value: V) -> Held<Record<V>, AcceptReply> {
+    pub fn accept(&mut self, ballot: Ballot, value: V) -> Deferred<Record<V>, AcceptReply> {
         if let Some(promised) = self.promised.filter(|promised| *promised > ballot) {
-            return Held::free(AcceptReply::Nack { ballot, promised });
+            return Deferred::ready(AcceptReply::Nack { ballot, promised });
         }
         let reply = AcceptReply::Accepted { ballot };
         if self.accepted.as_ref().is_some_and(|vote| vote.ballot == ballot) {
-            return Held::free(reply);
+            return Deferred::ready(reply);
         }
         let vote = Vote { ballot, value };
         self.promised = Some(ballot);
         self.accepted = Some(vote.clone());
-        Held::behind(Record::Accepted(vote), reply)
+        Deferred::until_stored(Record::Accepted(vote), reply)
     }
 
     fn promise(&self, ballot: Ballot) -> PromiseReply<V> {
@@ -101,12 +96,12 @@ mod tests {
         Ballot::new(Slot(1), attempt, NodeId(1))
     }
 
-    fn told<R, M>(held: Held<R, M>) -> M {
+    fn told<R, M>(held: Deferred<R, M>) -> M {
         held.release(|_| Ok::<_, Infallible>(())).unwrap()
     }
 
     #[test]
-    fn a_promise_is_kept_and_a_refusal_says_what_is_in_the_way() {
+    fn a_promise_binds_and_a_refusal_names_the_promised_ballot() {
         let mut acceptor = Acceptor::default();
         let _ = told(acceptor.prepare(ballot(2)));
         let refused = told(acceptor.prepare(ballot(1)));
@@ -120,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_is_said_again_and_stored_once() {
+    fn a_repeated_request_gets_the_same_answer_and_stores_nothing() {
         let mut acceptor = Acceptor::default();
         assert!(acceptor.prepare(ballot(1)).record().is_some());
         assert!(acceptor.prepare(ballot(1)).record().is_none());
@@ -129,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn another_life_goes_on_from_the_records() {
+    fn a_restarted_acceptor_continues_from_its_records() {
         let (mut acceptor, mut again) = (Acceptor::default(), Acceptor::default());
         let mut records = Vec::new();
         for (attempt, accepts) in [(1, true), (2, false), (5, true), (7, false), (6, false)] {

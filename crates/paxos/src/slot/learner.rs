@@ -27,11 +27,11 @@ impl<V: Clone> Learner<V> {
             return None;
         }
         let known = self.votes.iter().position(|(vote, _)| vote.ballot == ballot);
-        let place = known.unwrap_or_else(|| {
+        let index = known.unwrap_or_else(|| {
             self.votes.push((Vote { ballot, value }, Tally::default()));
             self.votes.len() - 1
         });
-        let (vote, tally) = self.votes.get_mut(place)?;
+        let (vote, tally) = self.votes.get_mut(index)?;
         tally.count(from, &self.configuration);
         if tally.is_quorum(&self.configuration) {
             return Some(vote.clone());
@@ -43,8 +43,8 @@ impl<V: Clone> Learner<V> {
     fn forget_lowest(&mut self) {
         if self.votes.len() > FOLLOWED {
             let lowest = self.votes.iter().enumerate().min_by_key(|(_, (vote, _))| vote.ballot);
-            if let Some(place) = lowest.map(|(place, _)| place) {
-                self.votes.swap_remove(place);
+            if let Some(index) = lowest.map(|(index, _)| index) {
+                self.votes.swap_remove(index);
             }
         }
     }
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_has_a_limit() {
+    fn a_learner_tracks_a_limited_number_of_ballots() {
         let mut learner = Learner::new(Configuration::new([1, 2, 3].map(NodeId)).unwrap());
         for attempt in 1..1000 {
             let ballot = Ballot::new(Slot(1), attempt, NodeId(9));

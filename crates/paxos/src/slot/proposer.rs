@@ -3,11 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::{AcceptReply, PromiseReply, Vote};
-use crate::{Ballot, Configuration, Held, NodeId, Slot, Tally, planted};
+use crate::{Ballot, Configuration, Deferred, NodeId, Slot, Tally};
 
 /// The record that a proposer must have on disk before it sends a prepare request: a restart must not reuse a ballot.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub struct Attempt {
+pub struct BallotRecord {
     /// The slot, or the first slot of a range.
     pub slot: Slot,
     /// The number of the attempt.
@@ -36,7 +36,7 @@ pub struct Accepting<V> {
 
 /// The proposer's state after a reply to a prepare request.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Prepared<V> {
+pub enum PrepareOutcome<V> {
     /// The proposer needs more replies.
     Waiting(Preparing<V>),
     /// No acceptor of the majority has accepted a value: the proposer proposes its own.
@@ -51,7 +51,7 @@ pub enum Prepared<V> {
 
 /// The proposer's state after a reply to an accept request.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Voted<V> {
+pub enum AcceptOutcome<V> {
     /// The proposer needs more replies.
     Waiting(Accepting<V>),
     /// A majority has accepted the value: it is chosen.
@@ -83,7 +83,7 @@ impl Round {
     }
 
     fn refuse(&mut self, from: NodeId, promised: Ballot) {
-        if planted!(IgnoreRefusals) || !self.configuration.contains(from) {
+        if !self.configuration.contains(from) {
             return;
         }
         self.refused.count(from, &self.configuration);
@@ -98,7 +98,7 @@ impl Round {
         self.refused.blocks(&self.configuration)
     }
 
-    fn in_the_way(&self) -> Option<Ballot> {
+    fn preempting_ballot(&self) -> Option<Ballot> {
         (!self.refused.is_empty()).then_some(self.highest)
     }
 }
@@ -111,9 +111,9 @@ impl<V> Preparing<V> {
         attempt: u64,
         member: NodeId,
         configuration: Configuration,
-    ) -> Held<Attempt, Self> {
+    ) -> Deferred<BallotRecord, Self> {
         let round = Round::new(configuration, Ballot::new(slot, attempt, member));
-        Held::behind(Attempt { slot, attempt }, Self { round, found: None })
+        Deferred::until_stored(BallotRecord { slot, attempt }, Self { round, found: None })
     }
 
     /// Returns the ballot of the prepare request.
@@ -127,40 +127,40 @@ impl<V> Preparing<V> {
     }
 
     /// Returns the acceptors that have not promised yet. The caller may ask them again.
-    pub fn silent(&self) -> impl Iterator<Item = NodeId> + '_ {
+    pub fn unanswered(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.round.granted.missing(&self.round.configuration)
     }
 
     /// Returns the highest ballot that acceptors reported when they refused this ballot. If the remaining acceptors
     /// stay silent, this attempt may never end: the caller then gives it up and begins an attempt above that ballot.
-    pub fn in_the_way(&self) -> Option<Ballot> {
-        self.round.in_the_way()
+    pub fn preempting_ballot(&self) -> Option<Ballot> {
+        self.round.preempting_ballot()
     }
 
     /// Processes an acceptor's reply. Replies to other ballots and replies from nodes outside the configuration change
     /// nothing.
-    pub fn answer(mut self, from: NodeId, reply: PromiseReply<V>) -> Prepared<V> {
+    pub fn answer(mut self, from: NodeId, reply: PromiseReply<V>) -> PrepareOutcome<V> {
         match reply {
             PromiseReply::Promise { ballot, accepted } if ballot == self.round.ballot => {
                 self.round.grant(from);
-                if self.round.configuration.contains(from) && !planted!(IgnoreAccepted) {
+                if self.round.configuration.contains(from) {
                     self.find(accepted);
                 }
             }
             PromiseReply::Nack { ballot, promised } if ballot == self.round.ballot => {
                 self.round.refuse(from, promised);
             }
-            _ => return Prepared::Waiting(self),
+            _ => return PrepareOutcome::Waiting(self),
         }
         let Round { configuration, ballot, highest, .. } = &self.round;
         if self.round.is_won() {
             let round = Round::new(configuration.clone(), *ballot);
             return match self.found {
-                None => Prepared::Free(Free { round }),
-                Some(Vote { value, .. }) => Prepared::Bound(Accepting { round, value }),
+                None => PrepareOutcome::Free(Free { round }),
+                Some(Vote { value, .. }) => PrepareOutcome::Bound(Accepting { round, value }),
             };
         }
-        if self.round.is_lost() { Prepared::Preempted(*highest) } else { Prepared::Waiting(self) }
+        if self.round.is_lost() { PrepareOutcome::Preempted(*highest) } else { PrepareOutcome::Waiting(self) }
     }
 
     fn find(&mut self, accepted: Option<Vote<V>>) {
@@ -194,29 +194,33 @@ impl<V> Accepting<V> {
     }
 
     /// Returns the acceptors that have not accepted yet. The caller may ask them again.
-    pub fn silent(&self) -> impl Iterator<Item = NodeId> + '_ {
+    pub fn unanswered(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.round.granted.missing(&self.round.configuration)
     }
 
     /// Returns the highest ballot that acceptors reported when they refused this ballot. If the remaining acceptors
     /// stay silent, this attempt may never end: the caller then gives it up and begins an attempt above that ballot.
-    pub fn in_the_way(&self) -> Option<Ballot> {
-        self.round.in_the_way()
+    pub fn preempting_ballot(&self) -> Option<Ballot> {
+        self.round.preempting_ballot()
     }
 
     /// Processes an acceptor's reply. Replies to other ballots and replies from nodes outside the configuration change
     /// nothing.
-    pub fn answer(mut self, from: NodeId, reply: AcceptReply) -> Voted<V> {
+    pub fn answer(mut self, from: NodeId, reply: AcceptReply) -> AcceptOutcome<V> {
         match reply {
             AcceptReply::Accepted { ballot } if ballot == self.round.ballot => self.round.grant(from),
             AcceptReply::Nack { ballot, promised } if ballot == self.round.ballot => {
                 self.round.refuse(from, promised);
             }
-            _ => return Voted::Waiting(self),
+            _ => return AcceptOutcome::Waiting(self),
         }
         if self.round.is_won() {
-            return Voted::Chosen(Vote { ballot: self.round.ballot, value: self.value });
+            return AcceptOutcome::Chosen(Vote { ballot: self.round.ballot, value: self.value });
         }
-        if self.round.is_lost() { Voted::Preempted(self.round.highest) } else { Voted::Waiting(self) }
+        if self.round.is_lost() {
+            AcceptOutcome::Preempted(self.round.highest)
+        } else {
+            AcceptOutcome::Waiting(self)
+        }
     }
 }

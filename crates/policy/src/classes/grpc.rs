@@ -30,7 +30,7 @@ macro_rules! codes {
 codes! {
     0 Ok "OK" "Not an error." None;
     1 Cancelled "CANCELLED" "The caller cancelled." Some(Class::Permanent);
-    2 Unknown "UNKNOWN" "Nobody knows what happened." Some(Class::Permanent);
+    2 Unknown "UNKNOWN" "An error of an unknown kind." Some(Class::Permanent);
     3 InvalidArgument "INVALID_ARGUMENT" "The request is wrong." Some(Class::Permanent);
     4 DeadlineExceeded "DEADLINE_EXCEEDED" "No answer in time." Some(Class::Timeout);
     5 NotFound "NOT_FOUND" "Not there." Some(Class::Permanent);

@@ -7,7 +7,7 @@ use core::str::FromStr;
 
 use sha2::{Digest, Sha256};
 
-use super::{Compiled, Shape};
+use super::{Compiled, DelayShape};
 
 /// The version in the canonical text.
 pub(super) const VERSION: u32 = 1;
@@ -48,16 +48,16 @@ impl fmt::Debug for PolicyId {
 }
 
 impl FromStr for PolicyId {
-    type Err = NotAnId;
+    type Err = InvalidPolicyId;
 
     fn from_str(hex: &str) -> Result<Self, Self::Err> {
         if hex.len() != 64 || !hex.is_ascii() {
-            return Err(NotAnId);
+            return Err(InvalidPolicyId);
         }
         let mut bytes = [0; 32];
         for (index, byte) in bytes.iter_mut().enumerate() {
-            let digits = hex.get(index * 2..index * 2 + 2).ok_or(NotAnId)?;
-            *byte = u8::from_str_radix(digits, 16).map_err(|_| NotAnId)?;
+            let digits = hex.get(index * 2..index * 2 + 2).ok_or(InvalidPolicyId)?;
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| InvalidPolicyId)?;
         }
         Ok(Self(bytes))
     }
@@ -66,7 +66,7 @@ impl FromStr for PolicyId {
 /// The error for a text that is not a policy id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("not a policy id: expected 64 hexadecimal digits")]
-pub struct NotAnId;
+pub struct InvalidPolicyId;
 
 impl Compiled {
     /// Returns the content id: equal policies have equal ids, whatever their names.
@@ -78,8 +78,8 @@ impl Compiled {
     pub fn canonical(&self) -> String {
         let Self { attempts, retry_after, cap_us, low_ppm, high_ppm, .. } = self;
         let deadline = self.deadline_us.map_or_else(null, |us| us.to_string());
-        let crowd = self.crowd.map_or_else(null, |crowd| {
-            format!("{{\"slot_us\":{},\"limit_us\":{}}}", crowd.slot_us, crowd.limit_us)
+        let contention = self.contention.map_or_else(null, |contention| {
+            format!("{{\"slot_us\":{},\"limit_us\":{}}}", contention.slot_us, contention.limit_us)
         });
         let retry_after = format!(
             "{{\"spread_us\":{},\"limit_us\":{},\"beyond\":\"{}\"}}",
@@ -89,7 +89,7 @@ impl Compiled {
         );
         format!(
             "{{\"version\":{VERSION},\"attempts\":{attempts},\"deadline_us\":{deadline},\"cap_us\":{cap_us},\
-             \"low_ppm\":{low_ppm},\"high_ppm\":{high_ppm},\"shape\":{},\"retry_after\":{retry_after},\"crowd\":{crowd}}}",
+             \"low_ppm\":{low_ppm},\"high_ppm\":{high_ppm},\"shape\":{},\"retry_after\":{retry_after},\"contention\":{contention}}}",
             self.shape
         )
     }
@@ -100,7 +100,7 @@ fn null() -> String {
 }
 
 /// Writes the shape in the form of the canonical text.
-impl fmt::Display for Shape {
+impl fmt::Display for DelayShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Table(ceilings) => {

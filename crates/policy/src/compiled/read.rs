@@ -7,9 +7,9 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::canonical::VERSION;
-use super::{Compiled, CrowdUs, MAX_TABLE, RetryAfterUs, Shape};
+use super::{Compiled, ContentionUs, DelayShape, MAX_TABLE, RetryAfterUs};
 use crate::micros::MAX_DELAY_US;
-use crate::{Beyond, Invalid};
+use crate::{Beyond, InvalidPolicy};
 
 /// The fields of the canonical text, in its order.
 #[derive(Serialize, Deserialize)]
@@ -23,7 +23,7 @@ struct Form {
     high_ppm: u32,
     shape: ShapeForm,
     retry_after: RetryAfterForm,
-    crowd: Option<CrowdForm>,
+    contention: Option<ContentionForm>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -52,7 +52,7 @@ enum BeyondForm {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct CrowdForm {
+struct ContentionForm {
     slot_us: u64,
     limit_us: u64,
 }
@@ -79,9 +79,11 @@ impl From<&Compiled> for Form {
             low_ppm: compiled.low_ppm,
             high_ppm: compiled.high_ppm,
             shape: match compiled.shape.clone() {
-                Shape::Table(ceilings) => ShapeForm::Table(ceilings),
-                Shape::Line { first_us, step_us, top_us } => ShapeForm::Line { first_us, step_us, top_us },
-                Shape::Decorrelated { base_us } => ShapeForm::Decorrelated { base_us },
+                DelayShape::Table(ceilings) => ShapeForm::Table(ceilings),
+                DelayShape::Line { first_us, step_us, top_us } => {
+                    ShapeForm::Line { first_us, step_us, top_us }
+                }
+                DelayShape::Decorrelated { base_us } => ShapeForm::Decorrelated { base_us },
             },
             retry_after: RetryAfterForm {
                 spread_us: compiled.retry_after.spread_us,
@@ -92,20 +94,23 @@ impl From<&Compiled> for Form {
                     Beyond::Clip => BeyondForm::Clip,
                 },
             },
-            crowd: compiled.crowd.map(|crowd| CrowdForm { slot_us: crowd.slot_us, limit_us: crowd.limit_us }),
+            contention: compiled.contention.map(|contention| ContentionForm {
+                slot_us: contention.slot_us,
+                limit_us: contention.limit_us,
+            }),
         }
     }
 }
 
 impl TryFrom<Form> for Compiled {
-    type Error = Invalid;
+    type Error = InvalidPolicy;
 
-    fn try_from(form: Form) -> Result<Self, Invalid> {
+    fn try_from(form: Form) -> Result<Self, InvalidPolicy> {
         form.check()?;
         let shape = match form.shape {
-            ShapeForm::Table(ceilings) => Shape::Table(ceilings),
-            ShapeForm::Line { first_us, step_us, top_us } => Shape::Line { first_us, step_us, top_us },
-            ShapeForm::Decorrelated { base_us } => Shape::Decorrelated { base_us },
+            ShapeForm::Table(ceilings) => DelayShape::Table(ceilings),
+            ShapeForm::Line { first_us, step_us, top_us } => DelayShape::Line { first_us, step_us, top_us },
+            ShapeForm::Decorrelated { base_us } => DelayShape::Decorrelated { base_us },
         };
         let retry_after = RetryAfterUs {
             spread_us: form.retry_after.spread_us,
@@ -116,15 +121,17 @@ impl TryFrom<Form> for Compiled {
                 BeyondForm::Clip => Beyond::Clip,
             },
         };
-        let crowd = form.crowd.map(|crowd| CrowdUs { slot_us: crowd.slot_us, limit_us: crowd.limit_us });
+        let contention = form
+            .contention
+            .map(|contention| ContentionUs { slot_us: contention.slot_us, limit_us: contention.limit_us });
         let scale = (form.cap_us, form.low_ppm, form.high_ppm);
-        Ok(Self::assemble(form.attempts, form.deadline_us, retry_after, crowd, scale, shape))
+        Ok(Self::assemble(form.attempts, form.deadline_us, retry_after, contention, scale, shape))
     }
 }
 
 impl Form {
     /// Checks the form. A form that passes decides without overflow and never above its cap.
-    fn check(&self) -> Result<(), Invalid> {
+    fn check(&self) -> Result<(), InvalidPolicy> {
         if self.version != VERSION {
             return not_compiled(format!(
                 "version {} is not known here; this release reads {VERSION}",
@@ -132,20 +139,20 @@ impl Form {
             ));
         }
         if self.attempts == 0 {
-            return Err(Invalid::NoAttempts);
+            return Err(InvalidPolicy::NoAttempts);
         }
         if self.low_ppm > self.high_ppm {
             return not_compiled("low_ppm is above high_ppm".to_string());
         }
         let mut times = Vec::from([self.cap_us, self.retry_after.spread_us, self.retry_after.limit_us]);
         times.extend(self.deadline_us);
-        times.extend(self.crowd.iter().flat_map(|crowd| [crowd.slot_us, crowd.limit_us]));
+        times.extend(self.contention.iter().flat_map(|contention| [contention.slot_us, contention.limit_us]));
         if times.iter().any(|&us| us > MAX_DELAY_US) {
             return not_compiled(format!("a time is above {MAX_DELAY_US} us (365 days)"));
         }
         let ceilings_fit = match &self.shape {
             ShapeForm::Table(ceilings) if ceilings.is_empty() || ceilings.len() > MAX_TABLE => {
-                return Err(Invalid::ListLength(ceilings.len()));
+                return Err(InvalidPolicy::ListLength(ceilings.len()));
             }
             ShapeForm::Table(ceilings) => ceilings.iter().all(|&us| us <= self.cap_us),
             ShapeForm::Line { first_us, step_us, top_us } => {
@@ -160,6 +167,6 @@ impl Form {
     }
 }
 
-fn not_compiled(why: alloc::string::String) -> Result<(), Invalid> {
-    Err(Invalid::Compiled(why))
+fn not_compiled(why: alloc::string::String) -> Result<(), InvalidPolicy> {
+    Err(InvalidPolicy::Compiled(why))
 }

@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use toml::de::DeTable;
 
-use super::growth::{self, Place};
-use super::reader::{Reader, Value};
-use super::values::Values;
-use crate::{Crowd, Invalid, Policy, PolicyBuilder, PolicySet, RetryAfter};
+use super::reader::{Reader, SpannedValue};
+use super::values::{PolicyTable, Values, build_growth};
+use crate::{Contention, InvalidPolicy, Policy, PolicyBuilder, PolicySet, RetryAfter};
 
 /// The keys of a policy.
 pub(super) const KEYS: &[&str] = &[
@@ -26,7 +25,7 @@ pub(super) const KEYS: &[&str] = &[
     "deadline",
     "jitter",
     "retry_after",
-    "crowd",
+    "contention",
 ];
 
 /// Reads all policies into the set, each parent before the policies that extend it.
@@ -38,9 +37,9 @@ pub(super) fn read(reader: &mut Reader<'_>, policies: &DeTable<'_>, set: &mut Po
             tables.insert(name, (value.span(), table));
         }
     }
-    let mut family = Family { tables: &tables, done: BTreeSet::new(), under_way: Vec::new() };
+    let mut inheritance = Inheritance { tables: &tables, done: BTreeSet::new(), in_progress: Vec::new() };
     for name in tables.keys() {
-        family.read(reader, name, set);
+        inheritance.read(reader, name, set);
     }
 }
 
@@ -54,26 +53,26 @@ enum Parent {
 }
 
 /// Reads each policy after its parent.
-struct Family<'a, 'd> {
+struct Inheritance<'a, 'd> {
     tables: &'a BTreeMap<&'a str, (Range<usize>, &'a DeTable<'d>)>,
     done: BTreeSet<&'a str>,
-    under_way: Vec<&'a str>,
+    in_progress: Vec<&'a str>,
 }
 
-impl<'a> Family<'a, '_> {
+impl<'a> Inheritance<'a, '_> {
     fn read(&mut self, reader: &mut Reader<'_>, name: &'a str, set: &mut PolicySet) {
         let Some((span, table)) = self.tables.get(name) else { return };
         if self.done.contains(name) {
             return;
         }
-        self.under_way.push(name);
+        self.in_progress.push(name);
         let parent = match table.get("extends") {
             Some(value) => self.parent(reader, name, value, set).map_or(Parent::Missing, Parent::Policy),
             None => Parent::None,
         };
-        self.under_way.pop();
+        self.in_progress.pop();
         self.done.insert(name);
-        match read_policy(reader, &Place { policy: name, span, table }, parent) {
+        match read_policy(reader, &PolicyTable { name, span, table }, parent) {
             Some(policy) => set.define(name, policy),
             None => reader.note_broken(name),
         }
@@ -84,12 +83,12 @@ impl<'a> Family<'a, '_> {
         &mut self,
         reader: &mut Reader<'_>,
         name: &str,
-        value: &'a Value<'_>,
+        value: &'a SpannedValue<'_>,
         set: &mut PolicySet,
     ) -> Option<Arc<Policy>> {
         let wanted = reader.string(value, "extends", "the name of a policy in quotes")?;
-        if wanted != name && self.under_way.contains(&wanted) {
-            let path = self.under_way.join(" → ");
+        if wanted != name && self.in_progress.contains(&wanted) {
+            let path = self.in_progress.join(" → ");
             reader
                 .problem(value.span(), format!("policies extend each other in a circle: {path} → {wanted}"));
             return None;
@@ -119,18 +118,18 @@ impl<'a> Family<'a, '_> {
 /// none.
 ///
 /// A policy whose parent is missing cannot be built, but its values are still checked.
-fn read_policy(reader: &mut Reader<'_>, place: &Place<'_, '_>, parent: Parent) -> Option<Policy> {
+fn read_policy(reader: &mut Reader<'_>, policy: &PolicyTable<'_, '_>, parent: Parent) -> Option<Policy> {
     let problems_before = reader.count();
-    reader.refuse_unknown_keys(&format!("in [policies.{}]", place.policy), place.table, KEYS);
-    let values = Values::read(reader, place.table);
+    reader.refuse_unknown_keys(&format!("in [policies.{}]", policy.name), policy.table, KEYS);
+    let values = Values::read(reader, policy.table);
     let parent = match parent {
         Parent::Missing => return None,
         Parent::None => None,
         Parent::Policy(parent) => Some(parent),
     };
     let has_all_values = reader.count() == problems_before;
-    let growth = growth::build(reader, place, &values, parent.as_deref().map(Policy::growth));
-    let crowd = crowd(reader, place, &values, parent.as_deref().and_then(Policy::crowd));
+    let growth = build_growth(reader, policy, &values, parent.as_deref().map(Policy::growth));
+    let contention = contention(reader, policy, &values, parent.as_deref().and_then(Policy::contention));
     if !has_all_values || reader.count() > problems_before {
         return None;
     }
@@ -143,13 +142,13 @@ fn read_policy(reader: &mut Reader<'_>, place: &Place<'_, '_>, parent: Parent) -
     builder = values.cap.into_iter().fold(builder, PolicyBuilder::cap);
     builder = values.attempts.into_iter().fold(builder, PolicyBuilder::attempts);
     builder = values.deadline.into_iter().fold(builder, PolicyBuilder::deadline);
-    builder = crowd.into_iter().fold(builder, PolicyBuilder::crowd);
+    builder = contention.into_iter().fold(builder, PolicyBuilder::contention);
     let inherited = parent.as_deref().map(Policy::retry_after).unwrap_or_default();
     let built = builder.retry_after(retry_after(&values, inherited)).build();
     built
         .map_err(|invalid| {
-            let span = span_of(&invalid, place.table).unwrap_or_else(|| place.span.clone());
-            reader.problem(span, format!("policy `{}`: {invalid}", place.policy));
+            let span = span_of(&invalid, policy.table).unwrap_or_else(|| policy.span.clone());
+            reader.problem(span, format!("policy `{}`: {invalid}", policy.name));
         })
         .ok()
 }
@@ -162,36 +161,38 @@ fn retry_after(values: &Values, inherited: RetryAfter) -> RetryAfter {
     }
 }
 
-fn crowd(
+fn contention(
     reader: &mut Reader<'_>,
-    place: &Place<'_, '_>,
+    policy: &PolicyTable<'_, '_>,
     values: &Values,
-    inherited: Option<Crowd>,
-) -> Option<Crowd> {
-    let value = place.table.get("crowd")?;
+    inherited: Option<Contention>,
+) -> Option<Contention> {
+    let value = policy.table.get("contention")?;
     let slot = values.slot.or(inherited.map(|inherited| inherited.slot));
     let names_a_slot = value.get_ref().as_table().is_some_and(|table| table.contains_key("slot"));
     if slot.is_none() && !names_a_slot {
-        reader.problem(value.span(), "crowd has no `slot`").expected("crowd = { slot = \"15ms\" }");
+        reader.problem(value.span(), "contention has no `slot`").expected("contention = { slot = \"15ms\" }");
     }
-    let limit = inherited.map_or(Crowd::DEFAULT_LIMIT, |inherited| inherited.limit);
-    Some(Crowd { slot: slot?, limit: values.crowd_limit.unwrap_or(limit) })
+    let limit = inherited.map_or(Contention::DEFAULT_LIMIT, |inherited| inherited.limit);
+    Some(Contention { slot: slot?, limit: values.contention_limit.unwrap_or(limit) })
 }
 
 /// Returns the span of the value that caused the error.
-fn span_of(invalid: &Invalid, table: &DeTable<'_>) -> Option<Range<usize>> {
+fn span_of(invalid: &InvalidPolicy, table: &DeTable<'_>) -> Option<Range<usize>> {
     let blamed: &[&str] = match invalid {
-        Invalid::NoAttempts => &["attempts"],
-        Invalid::Factor(_) | Invalid::TooSlow { .. } => &["factor", "base"],
-        Invalid::Share { .. } | Invalid::Swapped { .. } => &["jitter"],
-        Invalid::BaseAboveCap { .. } => &["base", "delay", "delays", "cap"],
-        Invalid::ListLength(_) => &["delays"],
-        Invalid::Zero(what) | Invalid::TooFine { what, .. } | Invalid::TooLong { what, .. } => {
+        InvalidPolicy::NoAttempts => &["attempts"],
+        InvalidPolicy::Factor(_) | InvalidPolicy::TooSlow { .. } => &["factor", "base"],
+        InvalidPolicy::Share { .. } | InvalidPolicy::Swapped { .. } => &["jitter"],
+        InvalidPolicy::BaseAboveCap { .. } => &["base", "delay", "delays", "cap"],
+        InvalidPolicy::ListLength(_) => &["delays"],
+        InvalidPolicy::Zero(what)
+        | InvalidPolicy::TooFine { what, .. }
+        | InvalidPolicy::TooLong { what, .. } => {
             let key = what.split('.').next().unwrap_or(what);
             let key = if key == "an entry of the list" { "delays" } else { key };
-            return table.get(key).map(Value::span);
+            return table.get(key).map(SpannedValue::span);
         }
-        Invalid::Compiled(_) => &[],
+        InvalidPolicy::Compiled(_) => &[],
     };
-    blamed.iter().find_map(|key| table.get(*key)).map(Value::span)
+    blamed.iter().find_map(|key| table.get(*key)).map(SpannedValue::span)
 }

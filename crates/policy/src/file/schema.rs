@@ -7,10 +7,7 @@
 
 #![expect(dead_code, reason = "the fields are read by the derive only")]
 
-mod acceptor;
-mod ledger;
-mod lock;
-mod server;
+mod sections;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,13 +55,13 @@ struct File {
     /// Signals (deduplicated alerts) and the gateway that accepts them.
     signals: Option<work::SignalsTable>,
     /// The defaults of locks. An acquisition may override them.
-    lock: Option<lock::LockTable>,
+    lock: Option<sections::LockTable>,
     /// The daemon: its address, store, logs, shutdown and authentication.
-    server: Option<server::ServerTable>,
+    server: Option<sections::ServerTable>,
     /// An acceptor of councils in the daemon.
-    acceptor: Option<acceptor::AcceptorTable>,
+    acceptor: Option<sections::AcceptorTable>,
     /// Ledgers in the daemon.
-    ledger: Option<ledger::LedgerTable>,
+    ledger: Option<sections::LedgerTable>,
 }
 
 /// The delays between attempts and their number.
@@ -100,7 +97,7 @@ struct PolicyTable {
     /// The treatment of the server's Retry-After.
     retry_after: Option<RetryAfterTable>,
     /// The spread of attempts if the number of contenders is known.
-    crowd: Option<CrowdTable>,
+    contention: Option<ContentionTable>,
 }
 
 /// A duration, such as "250ms", "1.5s", "2m" or "1h 30m".
@@ -190,7 +187,7 @@ enum BeyondWord {
 
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
-struct CrowdTable {
+struct ContentionTable {
     /// The time slot of each contender. Required unless it is inherited.
     slot: Option<DurationText>,
     /// The longest spread. Default: 60s.
@@ -254,7 +251,7 @@ enum ClassWord {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{TOP, classes, operations, policies, values};
+    use super::super::{TOP, operations, policies, values};
     use super::*;
 
     #[test]
@@ -263,10 +260,10 @@ mod tests {
             ("", TOP),
             ("PolicyTable", policies::KEYS),
             ("RetryAfterTable", values::RETRY_AFTER_KEYS),
-            ("CrowdTable", values::CROWD_KEYS),
+            ("ContentionTable", values::CONTENTION_KEYS),
             ("OperationTable", operations::OPERATION_KEYS),
             ("Namespace", operations::NAMESPACE_KEYS),
-            ("Classes", classes::KINDS),
+            ("Classes", operations::CLASS_KINDS),
         ] {
             assert_eq!(schema_keys(definition), known.iter().copied().collect(), "{definition}");
         }

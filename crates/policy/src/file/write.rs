@@ -1,11 +1,12 @@
-//! Writes policies in the format that the reader accepts.
+//! Writes policies in the format that the reader accepts, and compares two sets by their written lines.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use toml_writer::{ToTomlKey, ToTomlValue};
 
-use super::duration::format_duration;
-use crate::{Growth, Jitter, Operation, Policy, PolicySet, Scope};
+use super::units::format_duration;
+use crate::{Growth, Jitter, OperationSettings, Policy, PolicyScope, PolicySet};
 
 impl PolicySet {
     /// Returns the set as a policy file: its own definitions, without the presets.
@@ -37,12 +38,12 @@ impl PolicySet {
     }
 }
 
-fn write_operations(text: &mut String, place: &str, scope: &Scope) {
+fn write_operations(text: &mut String, place: &str, scope: &PolicyScope) {
     if scope.operations.is_empty() {
         return;
     }
     let _ = writeln!(text, "\n[{place}]");
-    for (name, Operation { policy, timeout, lease }) in &scope.operations {
+    for (name, OperationSettings { policy, timeout, lease }) in &scope.operations {
         let mut value = policy.to_toml_value();
         if timeout.is_some() || lease.is_some() {
             value = format!("{{ policy = {value}");
@@ -77,9 +78,9 @@ impl Policy {
             format_duration(rule.limit),
             rule.beyond.name()
         ));
-        lines.extend(self.crowd().map(|crowd| {
-            let (slot, limit) = (format_duration(crowd.slot), format_duration(crowd.limit));
-            format!("crowd = {{ slot = \"{slot}\", limit = \"{limit}\" }}")
+        lines.extend(self.contention().map(|contention| {
+            let (slot, limit) = (format_duration(contention.slot), format_duration(contention.limit));
+            format!("contention = {{ slot = \"{slot}\", limit = \"{limit}\" }}")
         }));
         lines.join("\n") + "\n"
     }
@@ -113,5 +114,103 @@ fn jitter_value(jitter: Jitter) -> String {
             format!("{{ scaled = [{}, {}] }}", low.to_toml_value(), high.to_toml_value())
         }
         plain => format!("\"{}\"", plain.name()),
+    }
+}
+
+/// The difference in one subject: a policy, an operation, a default or the class of a code.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct PolicyChange {
+    /// The subject, such as `policy payments` or `operation card.*`.
+    pub subject: String,
+    /// The lines that only the earlier set has.
+    pub before: Vec<String>,
+    /// The lines that only the later set has.
+    pub after: Vec<String>,
+}
+
+/// Returns the differences between two sets. It compares the active values: presets count, and so do the
+/// values that `extends` brings in.
+///
+/// ```
+/// use holdoff_policy::{PolicySet, changes};
+///
+/// let after = PolicySet::from_toml("[policies.lock]\nextends = \"lock\"\nattempts = 3")?;
+/// let found = changes(&PolicySet::default(), &after);
+/// assert_eq!((found.len(), found[0].subject.as_str()), (1, "policy lock"));
+/// assert_eq!(found[0].after, ["attempts = 3"]);
+/// # Ok::<(), holdoff_policy::Problems>(())
+/// ```
+pub fn changes(before: &PolicySet, after: &PolicySet) -> Vec<PolicyChange> {
+    let (was, is) = (facts(before), facts(after));
+    let subjects: BTreeSet<&String> = was.iter().chain(&is).map(|(subject, _)| subject).collect();
+    let lines = |facts: &[(String, Vec<String>)], subject: &String| {
+        facts.iter().find(|(found, _)| found == subject).map(|(_, lines)| lines.clone()).unwrap_or_default()
+    };
+    let each = subjects.into_iter().map(|subject| (subject, lines(&was, subject), lines(&is, subject)));
+    each.filter(|(_, was, is)| was != is)
+        .map(|(subject, was, is)| PolicyChange {
+            subject: subject.clone(),
+            before: was.iter().filter(|line| !is.contains(line)).cloned().collect(),
+            after: is.iter().filter(|line| !was.contains(line)).cloned().collect(),
+        })
+        .collect()
+}
+
+/// Returns the active values by subject.
+fn facts(set: &PolicySet) -> Vec<(String, Vec<String>)> {
+    let policies = set.policies().iter().map(|(name, policy)| {
+        (format!("policy {name}"), policy.to_toml().lines().map(str::to_owned).collect())
+    });
+    let mut facts: Vec<(String, Vec<String>)> = policies.collect();
+    add_scope(&mut facts, "", set.root());
+    for (namespace, scope) in set.namespaces() {
+        add_scope(&mut facts, &format!("namespace {namespace}, "), scope);
+    }
+    for (kind, code, class) in set.classes().overrides() {
+        facts.push((format!("class of {kind} {code}"), vec![class.name().to_owned()]));
+    }
+    facts
+}
+
+fn add_scope(facts: &mut Vec<(String, Vec<String>)>, place: &str, scope: &PolicyScope) {
+    if let Some(default) = &scope.default {
+        facts.push((format!("{place}default"), vec![default.clone()]));
+    }
+    for (name, OperationSettings { policy, timeout, lease }) in &scope.operations {
+        let mut lines = vec![policy.clone()];
+        lines.extend(timeout.map(|time| format!("timeout = \"{}\"", format_duration(time))));
+        lines.extend(lease.map(|time| format!("lease = \"{}\"", format_duration(time))));
+        facts.push((format!("{place}operation {name}"), lines));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn differences(before: &str, after: &str) -> Vec<String> {
+        let set = |text| PolicySet::from_toml(text).unwrap();
+        let line = |PolicyChange { subject, before, after }: PolicyChange| {
+            format!("{subject}: {} → {}", before.join("; "), after.join("; "))
+        };
+        changes(&set(before), &set(after)).into_iter().map(line).collect()
+    }
+
+    #[test]
+    fn only_the_differences_are_returned() {
+        let file = "[policies.a]\nextends = \"standard\"\ncap = \"10s\"\n[operations]\n\"x\" = \"a\"";
+        assert_eq!(differences(file, file), Vec::<String>::new());
+        assert_eq!(
+            differences(file, &file.replace("10s", "20s")),
+            ["policy a: cap = \"10s\" → cap = \"20s\""]
+        );
+        assert_eq!(differences(file, &file.replace("= \"a\"", "= \"lock\"")), ["operation x: a → lock"]);
+        let eu = "[namespaces.eu]\ndefault = \"lock\"\n[classes]\nhttp.418 = \"permanent\"";
+        assert_eq!(
+            differences("", eu),
+            ["class of http 418:  → permanent", "namespace eu, default:  → lock"],
+            "a new subject has no earlier lines"
+        );
     }
 }

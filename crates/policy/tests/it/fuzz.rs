@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use fastrand::Rng;
 use holdoff_policy::{
-    Attempt, Beyond, Class, Crowd, Failure, Growth, Jitter, MAX_DELAY, Policy, PolicySet, RetryAfter, SoFar,
-    lint, retry_after_from_headers,
+    Attempt, Beyond, Class, Contention, Failure, Growth, Jitter, MAX_DELAY, Policy, PolicySet, RetryAfter,
+    SoFar, lint, retry_after_from_headers,
 };
 use holdoff_testbed::fuzz::{self, mutate};
 
@@ -70,14 +70,14 @@ fn cases() -> u64 {
     fuzz::cases(1_000_000)
 }
 
-fn hunt(target: impl Fn(&mut Rng)) {
-    fuzz::hunt(REPLAY, cases(), target);
+fn run_seeds(target: impl Fn(&mut Rng)) {
+    fuzz::run_seeds(REPLAY, cases(), target);
 }
 
 #[test]
 fn the_policy_file() {
     let read = std::cell::Cell::new(0_u64);
-    hunt(|rng| {
+    run_seeds(|rng| {
         let seed = CORPUS[rng.usize(0..CORPUS.len())];
         let text = mutate(rng, seed, WORDS);
         match PolicySet::from_toml(&text) {
@@ -105,7 +105,7 @@ fn the_retry_after_parser() {
         "Sunday, 06-Nov-94 08:49:37 GMT",
         "Sun Nov  6 08:49:37 1994",
     ];
-    hunt(|rng| {
+    run_seeds(|rng| {
         let seed = seeds[rng.usize(0..seeds.len())];
         let (value, date) = (mutate(rng, seed, WORDS), mutate(rng, seeds[2], WORDS));
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(rng.u64(0..1 << 40));
@@ -128,7 +128,7 @@ fn the_policy_builder() {
     fn number(rng: &mut Rng) -> f64 {
         if rng.bool() { f64::from_bits(rng.u64(..)) } else { rng.f64() * 3.0 }
     }
-    hunt(|rng| {
+    run_seeds(|rng| {
         let growth = match rng.u8(0..5) {
             0 => {
                 Growth::Exponential { base: time(rng), factor: number(rng), max_exponent: Some(rng.u32(..)) }
@@ -149,7 +149,7 @@ fn the_policy_builder() {
         let rule = RetryAfter { spread: time(rng), limit: time(rng), beyond };
         let mut builder = Policy::builder(growth).jitter(jitter).attempts(rng.u32(0..5)).retry_after(rule);
         if rng.bool() {
-            builder = builder.cap(time(rng)).crowd(Crowd { slot: time(rng), limit: time(rng) });
+            builder = builder.cap(time(rng)).contention(Contention { slot: time(rng), limit: time(rng) });
         }
         let Ok(policy) = builder.build() else { return };
         let so_far = SoFar {
@@ -159,8 +159,9 @@ fn the_policy_builder() {
             refreshed: rng.bool(),
             deadline: rng.bool().then(|| time(rng)),
         };
-        let failure =
-            Failure::new(Class::ALL[rng.usize(0..8)]).with_retry_after(time(rng)).with_crowd(rng.u32(..));
+        let failure = Failure::new(Class::ALL[rng.usize(0..8)])
+            .with_retry_after(time(rng))
+            .with_contenders(rng.u32(..));
         let _ = policy.decide(&so_far, &failure, rng.u32(..));
     });
 }

@@ -33,8 +33,8 @@ proptest! {
         policy in policy(), so_far in so_far(), failure in failure(), roll in any::<u32>(),
     ) {
         if let Decision::Retry { after } = policy.decide(&so_far, &failure, roll) {
-            let crowd = policy.crowd().filter(|_| failure.crowd().is_some()).map(|crowd| crowd.limit);
-            let own = crowd.unwrap_or_else(|| policy.cap());
+            let contention = policy.contention().filter(|_| failure.contenders().is_some()).map(|contention| contention.limit);
+            let own = contention.unwrap_or_else(|| policy.cap());
             let asked = failure.retry_after().map(|wait| wait.min(MAX_DELAY) + policy.retry_after().spread);
             prop_assert!(after <= own.max(asked.unwrap_or_default()), "{after:?} of {policy:?}");
         }
@@ -171,7 +171,7 @@ proptest! {
 /// A sample that is clamped to the cap, as in the classic libraries, puts half of all clients on the cap; the
 /// cut window does not.
 #[test]
-fn nobody_waits_exactly_the_cap() {
+fn no_delay_equals_the_cap() {
     let policy = Policy::preset("conservative").unwrap().to_builder().attempts(9).build().unwrap();
     let mut rng = fastrand::Rng::with_seed(1);
     let delays =

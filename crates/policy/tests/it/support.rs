@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use holdoff_policy::{
-    Attempt, Beyond, Class, Crowd, Failure, Growth, Jitter, MAX_DELAY, Policy, PolicyBuilder, RetryAfter,
-    SoFar,
+    Attempt, Beyond, Class, Contention, Failure, Growth, Jitter, MAX_DELAY, Policy, PolicyBuilder,
+    RetryAfter, SoFar,
 };
 use proptest::prelude::*;
 
@@ -47,17 +47,17 @@ pub(crate) fn retry_after() -> impl Strategy<Value = RetryAfter> {
     (time(), time(), beyond).prop_map(|(spread, limit, beyond)| RetryAfter { spread, limit, beyond })
 }
 
-fn crowd() -> impl Strategy<Value = Crowd> {
-    (time(), time()).prop_map(|(slot, limit)| Crowd { slot, limit })
+fn contention() -> impl Strategy<Value = Contention> {
+    (time(), time()).prop_map(|(slot, limit)| Contention { slot, limit })
 }
 
 /// Generates a builder that may or may not build.
 pub(crate) fn builder() -> impl Strategy<Value = PolicyBuilder> {
     let attempts = prop_oneof![3 => 1..20_u32, 1 => 0..=u32::MAX];
     let limits = (proptest::option::of(time()), attempts, proptest::option::of(time()));
-    let rules = (retry_after(), proptest::option::of(crowd()));
+    let rules = (retry_after(), proptest::option::of(contention()));
     (growth(), jitter(), limits, rules).prop_map(
-        |(growth, jitter, (cap, attempts, deadline), (rule, crowd))| {
+        |(growth, jitter, (cap, attempts, deadline), (rule, contention))| {
             let mut builder = Policy::builder(growth).jitter(jitter).attempts(attempts).retry_after(rule);
             if let Some(cap) = cap {
                 builder = builder.cap(cap);
@@ -65,8 +65,8 @@ pub(crate) fn builder() -> impl Strategy<Value = PolicyBuilder> {
             if let Some(deadline) = deadline {
                 builder = builder.deadline(deadline);
             }
-            if let Some(crowd) = crowd {
-                builder = builder.crowd(crowd);
+            if let Some(contention) = contention {
+                builder = builder.contention(contention);
             }
             builder
         },
@@ -107,9 +107,9 @@ pub(crate) fn so_far() -> impl Strategy<Value = SoFar> {
 pub(crate) fn failure() -> impl Strategy<Value = Failure> {
     let class = prop::sample::select(Class::ALL.to_vec());
     let wait = prop_oneof![4 => time(), 1 => Just(Duration::MAX), 1 => Just(MAX_DELAY)];
-    let crowd = prop_oneof![2 => Just(0), 2 => 1..10_000_u32, 1 => Just(u32::MAX)];
-    (class, proptest::option::of(wait), crowd).prop_map(|(class, wait, crowd)| {
-        let failure = Failure::new(class).with_crowd(crowd);
+    let contenders = prop_oneof![2 => Just(0), 2 => 1..10_000_u32, 1 => Just(u32::MAX)];
+    (class, proptest::option::of(wait), contenders).prop_map(|(class, wait, contenders)| {
+        let failure = Failure::new(class).with_contenders(contenders);
         wait.map_or(failure, |wait| failure.with_retry_after(wait))
     })
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use holdoff_policy::{
-    Attempt, Beyond, Compiled, Crowd, Failure, Growth, Jitter, PRESETS, Policy, RetryAfter,
+    Attempt, Beyond, Compiled, Contention, Failure, Growth, Jitter, PRESETS, Policy, RetryAfter,
 };
 use serde_json::{Value, json};
 
@@ -22,13 +22,13 @@ fn policies() -> Vec<(String, Policy)> {
     let mut policies: Vec<_> =
         PRESETS.iter().map(|(name, _)| ((*name).to_owned(), Policy::preset(name).unwrap())).collect();
     let growth = Growth::exponential(ms(5), 2.0);
-    let crowd = Crowd { slot: ms(15), limit: ms(60_000) };
+    let contention = Contention { slot: ms(15), limit: ms(60_000) };
     for (name, builder) in [
         ("no jitter", Policy::builder(growth.clone()).jitter(Jitter::None)),
         ("full jitter", Policy::builder(growth.clone()).jitter(Jitter::Full)),
         ("equal jitter", Policy::builder(growth.clone()).jitter(Jitter::Equal)),
         ("decorrelated jitter", Policy::builder(growth.clone()).jitter(Jitter::Decorrelated).cap(ms(2000))),
-        ("crowd", Policy::builder(growth).crowd(crowd)),
+        ("contention", Policy::builder(growth).contention(contention)),
         (
             "linear",
             Policy::builder(Growth::linear(ms(10), ms(7))).jitter(Jitter::Proportional(0.3)).cap(ms(30_000)),
@@ -63,18 +63,18 @@ fn inputs() -> Vec<(u32, u64, u32, Option<u64>, u32)> {
     for wait in [0, 1, 250_000, 60_000_000, 60_000_001, 120_000_000, 86_400_000_001, 31_536_000_000_000] {
         inputs.extend([0, 0x1234_5678, u32::MAX].map(|roll| (2, 50_000, roll, Some(wait), 0)));
     }
-    for crowd in [1, 10, 100, 4001, u32::MAX] {
-        inputs.push((1, 0, 0x9e37_79b9, None, crowd));
-        inputs.push((1, 0, 0x9e37_79b9, Some(500_000), crowd));
+    for contenders in [1, 10, 100, 4001, u32::MAX] {
+        inputs.push((1, 0, 0x9e37_79b9, None, contenders));
+        inputs.push((1, 0, 0x9e37_79b9, Some(500_000), contenders));
     }
     inputs
 }
 
 fn case(
     policy: &Compiled,
-    (attempt, last_us, roll, wait, crowd): (u32, u64, u32, Option<u64>, u32),
+    (attempt, last_us, roll, wait, contenders): (u32, u64, u32, Option<u64>, u32),
 ) -> Value {
-    let mut failure = Failure::transient().with_crowd(crowd);
+    let mut failure = Failure::transient().with_contenders(contenders);
     if let Some(us) = wait {
         failure = failure.with_retry_after(Duration::from_micros(us));
     }
@@ -85,7 +85,7 @@ fn case(
         "last_delay_us": last_us,
         "roll": roll,
         "retry_after_us": wait,
-        "crowd": crowd,
+        "contenders": contenders,
         "low_us": window.map(|window| window.low_us()),
         "high_us": window.map(|window| window.high_us()),
         "delay_us": window.map(|window| window.pick(roll).as_micros()),
@@ -149,11 +149,12 @@ mod by_the_book {
     }
 
     pub(super) fn window(policy: &Value, case: &Value) -> Option<(u128, u128)> {
-        let crowd = number(&case["crowd"]);
-        let (mut low, mut high) = match policy.get("crowd").filter(|rule| crowd > 0 && !rule.is_null()) {
-            Some(rule) => (0, (crowd * number(&rule["slot_us"])).min(number(&rule["limit_us"]))),
-            None => own_window(policy, number(&case["attempt"]), number(&case["last_delay_us"])),
-        };
+        let contenders = number(&case["contenders"]);
+        let (mut low, mut high) =
+            match policy.get("contention").filter(|rule| contenders > 0 && !rule.is_null()) {
+                Some(rule) => (0, (contenders * number(&rule["slot_us"])).min(number(&rule["limit_us"]))),
+                None => own_window(policy, number(&case["attempt"]), number(&case["last_delay_us"])),
+            };
         if !case["retry_after_us"].is_null() {
             let (asked, rule) = (number(&case["retry_after_us"]).min(MAX), &policy["retry_after"]);
             let limit = number(&rule["limit_us"]);

@@ -65,21 +65,21 @@ async fn a_get_is_retried_until_it_succeeds() {
 }
 
 #[tokio::test]
-async fn the_last_response_is_passed_on_when_there_is_no_further_try() {
+async fn the_last_response_is_returned_after_the_last_attempt() {
     let server = server(&["503 Busy", "503 Busy", "503 Busy"]).await;
     assert_eq!(status(client(RetryMiddleware::new(quick(2))).get(&server.url)).await, 503);
     assert_eq!(server.requests.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test]
-async fn a_post_that_may_have_happened_is_not_repeated() {
+async fn a_post_that_may_have_taken_effect_is_not_repeated() {
     let server = server(&["500 Oops"]).await;
     assert_eq!(status(client(RetryMiddleware::new(quick(5))).post(&server.url)).await, 500);
     assert_eq!(server.requests.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
-async fn a_post_that_broke_off_is_not_repeated() {
+async fn a_post_with_a_broken_connection_is_not_repeated() {
     let server = server(&["", ""]).await;
     assert!(client(RetryMiddleware::new(quick(5))).post(&server.url).send().await.is_err());
     assert_eq!(server.requests.load(Ordering::SeqCst), 1);
@@ -94,20 +94,20 @@ async fn a_post_with_an_idempotency_key_is_repeated() {
 }
 
 #[tokio::test]
-async fn a_refused_post_is_repeated_because_nothing_happened() {
+async fn a_post_with_a_refused_connection_is_repeated() {
     let server = server(&["429 Slow Down\r\nretry-after: 0", "425 Too Early"]).await;
     assert_eq!(status(client(RetryMiddleware::new(quick(5))).post(&server.url)).await, 200);
 }
 
 /// A proxy may respond with 503 after the server has acted.
 #[tokio::test]
-async fn a_503_may_have_happened() {
+async fn a_503_to_a_post_is_not_repeated() {
     let server = server(&["503 Busy"]).await;
     assert_eq!(status(client(RetryMiddleware::new(quick(5))).post(&server.url)).await, 503);
 }
 
 #[tokio::test]
-async fn posts_that_may_not_be_repeated_still_show_that_the_server_is_ill() {
+async fn posts_that_may_not_be_repeated_still_open_the_breaker() {
     let breaker = Arc::new(SharedBreaker::new(BreakerOptions { min_calls: 3, ..BreakerOptions::default() }));
     let server = server(&["500 Oops", "502 Oops", "503 Oops"]).await;
     let client = client(RetryMiddleware::new(quick(5)).breaker(Arc::clone(&breaker)));
@@ -135,7 +135,7 @@ impl reqwest_middleware::Middleware for NoToken {
 }
 
 #[tokio::test]
-async fn what_was_never_sent_says_nothing_of_the_server() {
+async fn a_request_that_was_never_sent_does_not_count_for_the_breaker() {
     let cool_down = quick(2);
     let options = BreakerOptions { min_calls: 1, cool_down, ..BreakerOptions::default() };
     let breaker = Arc::new(SharedBreaker::new(options));
@@ -154,7 +154,7 @@ async fn what_was_never_sent_says_nothing_of_the_server() {
 }
 
 #[tokio::test]
-async fn not_modified_is_no_failure() {
+async fn not_modified_is_not_a_failure() {
     let server = server(&["304 Not Modified"]).await;
     assert_eq!(status(client(RetryMiddleware::new(quick(5))).get(&server.url)).await, 304);
 }
@@ -194,13 +194,13 @@ async fn an_http_date_in_the_past_of_the_servers_own_clock_does_not_wait() {
 }
 
 #[tokio::test]
-async fn a_wait_beyond_the_limit_is_not_slept() {
+async fn a_retry_after_beyond_the_limit_gives_up() {
     let server = server(&["503 Busy\r\nretry-after: 9999999"]).await;
     assert_eq!(status(client(RetryMiddleware::new(quick(5))).get(&server.url)).await, 503);
 }
 
 #[tokio::test]
-async fn a_401_refreshes_and_a_409_is_passed_on() {
+async fn a_401_refreshes_and_a_409_is_returned() {
     let refresher = Arc::new(Refresher::new(|| async { Ok(()) }));
     let server = server(&["401 Who", "409 Conflict"]).await;
     let client = client(RetryMiddleware::new(quick(5)).refresh(Arc::clone(&refresher)));
@@ -209,7 +209,7 @@ async fn a_401_refreshes_and_a_409_is_passed_on() {
 }
 
 #[tokio::test]
-async fn requests_find_their_policy_and_their_classes_in_the_set() {
+async fn requests_use_the_policy_and_the_classes_of_the_set() {
     let text = "[policies.twice]\ngrowth = \"constant\"\ndelay = \"1ms\"\nattempts = 2\n\
                 [operations]\n\"page.read\" = \"twice\"\n[classes.http]\n404 = \"transient\"\n";
     let set = Arc::new(PolicySet::from_toml(text).unwrap());
@@ -221,7 +221,7 @@ async fn requests_find_their_policy_and_their_classes_in_the_set() {
 }
 
 #[tokio::test]
-async fn an_open_breaker_answers_with_an_error_that_says_so() {
+async fn an_open_breaker_returns_its_own_error() {
     let breaker = Arc::new(SharedBreaker::new(BreakerOptions { min_calls: 1, ..BreakerOptions::default() }));
     let server = server(&["500 Oops"]).await;
     let client = client(RetryMiddleware::new(quick(1)).breaker(breaker));

@@ -1,16 +1,17 @@
-//! The async executor under paused time: every wait is exact and takes no real time.
+//! Both executors: the async one under paused time, and the blocking one.
 
 use std::cell::{Cell, RefCell};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use holdoff_policy::{
-    BreakerOptions, BreakerState, Budget, BudgetOptions, Class, ClassMap, Failure, Growth, Jitter, Policy,
-    PolicySet, Refusal, RetryAfter, retry_after_from_headers,
+    BreakerOptions, BreakerState, Budget, BudgetOptions, Class, ClassMap, Failure, GiveUpReason, Growth,
+    Jitter, Policy, PolicySet, RetryAfter, retry_after_from_headers,
 };
 use holdoff_retry::{
-    Classify, Failed, Refresher, Requeue, Retry, Retrying, SharedBreaker, Stopped, requeue_after, retry,
+    Classify, Refresher, Requeue, Retry, RetryError, Retrying, SharedBreaker, StopReason, blocking,
+    requeue_after, retry,
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -63,7 +64,7 @@ impl Script {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_tries_until_it_succeeds_and_waits_as_the_policy_says() {
+async fn attempts_repeat_until_success_with_the_policys_waits() {
     let script = Script::new([fault(Class::Transient), fault(Class::Timeout)]);
     let start = Instant::now();
     assert_eq!(retry(&steady(5), || script.call()).await, Ok("done"));
@@ -71,13 +72,13 @@ async fn it_tries_until_it_succeeds_and_waits_as_the_policy_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn exhausted_carries_the_last_error_and_the_count() {
+async fn an_exhausted_policy_returns_the_last_error_and_the_count() {
     let script = Script::new((0..9).map(|_| Fault("the last one", Failure::transient())));
     let failed = retry(&steady(4), || script.call()).await.unwrap_err();
-    assert_eq!(failed.stopped(), Stopped::Refused(Refusal::Exhausted));
+    assert_eq!(failed.stopped(), StopReason::Refused(GiveUpReason::Exhausted));
     assert_eq!(failed.error().map(|fault| fault.0), Some("the last one"));
     assert_eq!((failed.attempts(), failed.elapsed()), (4, SECOND * 3));
-    assert_eq!(failed.to_string(), "gave up after 4 tries in 3s: all tries are used up");
+    assert_eq!(failed.to_string(), "gave up after 4 attempts in 3s: all attempts are used up");
     let source = std::error::Error::source(&failed).unwrap();
     assert_eq!(source.to_string(), "the last one");
 }
@@ -86,14 +87,14 @@ async fn exhausted_carries_the_last_error_and_the_count() {
 async fn permanent_failures_are_not_retried() {
     let script = Script::new([fault(Class::Permanent)]);
     let failed = retry(&steady(4), || script.call()).await.unwrap_err();
-    assert_eq!((failed.stopped(), failed.attempts()), (Stopped::Refused(Refusal::Permanent), 1));
+    assert_eq!((failed.stopped(), failed.attempts()), (StopReason::Refused(GiveUpReason::Permanent), 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conflict_is_handed_off_after_one_try() {
+async fn a_conflict_is_not_retried() {
     let script = Script::new([fault(Class::Conflict)]);
     let failed = retry(&steady(4), || script.call()).await.unwrap_err();
-    assert_eq!((failed.stopped(), failed.attempts()), (Stopped::Conflict, 1));
+    assert_eq!((failed.stopped(), failed.attempts()), (StopReason::Conflict, 1));
     assert_eq!(failed.into_error(), Some(fault(Class::Conflict)));
 }
 
@@ -118,10 +119,10 @@ async fn a_second_401_backs_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_401_with_nothing_to_refresh_stops_at_once() {
+async fn a_401_without_a_refresher_stops_at_once() {
     let script = Script::new([fault(Class::Unauthorized)]);
     let failed = retry(&steady(4), || script.call()).await.unwrap_err();
-    assert_eq!((failed.stopped(), failed.attempts()), (Stopped::Unauthorized, 1));
+    assert_eq!((failed.stopped(), failed.attempts()), (StopReason::Unauthorized, 1));
 }
 
 /// A hundred tasks share one expired credential.
@@ -160,7 +161,7 @@ async fn a_hundred_concurrent_401s_refresh_once() {
     assert_eq!(refreshes.load(Ordering::SeqCst), 1);
     assert!(
         start.elapsed() < SECOND * 3 / 2,
-        "nobody waits longer than for the refresh: {:?}",
+        "no caller waits longer than the refresh: {:?}",
         start.elapsed()
     );
     assert!(refresher.refresh(0).await.is_ok(), "what was refreshed meanwhile needs no other refresh");
@@ -168,7 +169,7 @@ async fn a_hundred_concurrent_401s_refresh_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_waited_for_a_failed_refresh_share_its_failure() {
+async fn callers_that_waited_for_a_failed_refresh_share_its_failure() {
     let refreshes = Arc::new(AtomicU32::new(0));
     let refresher = Refresher::new({
         let refreshes = Arc::clone(&refreshes);
@@ -183,12 +184,12 @@ async fn those_who_waited_for_a_failed_refresh_share_its_failure() {
     let (one, two) = tokio::join!(refresher.refresh(0), refresher.refresh(0));
     assert!(one.is_err() && two.is_err());
     assert_eq!(refreshes.load(Ordering::SeqCst), 1);
-    assert!(refresher.refresh(0).await.is_err(), "whoever comes later asks again");
+    assert!(refresher.refresh(0).await.is_err(), "a later caller refreshes again");
     assert_eq!(refreshes.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refresh_that_fails_backs_off_instead_of_trying_the_old_credentials_at_once() {
+async fn a_failed_refresh_backs_off() {
     let refresher = Refresher::new(|| async { Err("invalid_grant".into()) });
     let script = Script::new([fault(Class::Unauthorized)]);
     let (policy, start) = (steady(4), Instant::now());
@@ -197,40 +198,43 @@ async fn a_refresh_that_fails_backs_off_instead_of_trying_the_old_credentials_at
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refresh_that_hangs_is_bounded_by_the_deadline() {
+async fn the_deadline_ends_a_hanging_refresh() {
     let refresher = Refresher::new(std::future::pending);
     let script = Script::new([fault(Class::Unauthorized)]);
     let (policy, start) = (steady(4), Instant::now());
     let retry = Retry::new(&policy).refresh(&refresher).deadline(SECOND * 5);
     let failed = retry.run(|| script.call()).await.unwrap_err();
-    assert_eq!((failed.stopped(), start.elapsed()), (Stopped::Refused(Refusal::Deadline), SECOND * 5));
+    assert_eq!(
+        (failed.stopped(), start.elapsed()),
+        (StopReason::Refused(GiveUpReason::Deadline), SECOND * 5)
+    );
     assert!(failed.error().is_some());
 }
 
 #[tokio::test]
-async fn the_files_classes_reach_the_executor() {
+async fn the_executor_uses_the_classes_of_the_file() {
     let set = PolicySet::from_toml("[classes.io]\nconnection_reset = \"permanent\"\n").unwrap();
     let call = || async { Err::<(), _>(std::io::Error::from(std::io::ErrorKind::ConnectionReset)) };
     let failed = Retry::for_operation(&set, "default", "a").run(call).await.unwrap_err();
-    assert_eq!((failed.stopped(), failed.attempts()), (Stopped::Refused(Refusal::Permanent), 1));
+    assert_eq!((failed.stopped(), failed.attempts()), (StopReason::Refused(GiveUpReason::Permanent), 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_the_breaker_refuses_is_not_charged_to_the_budget() {
+async fn a_retry_that_the_breaker_refuses_is_not_charged_to_the_budget() {
     let breaker = SharedBreaker::new(BreakerOptions { min_calls: 1, ..BreakerOptions::default() });
     let budget = Budget::new(BudgetOptions { ratio: 0.0, burst: 5 });
     let (policy, script) = (steady(4), Script::new((0..9).map(|_| fault(Class::Transient))));
     let policy = policy.to_builder().growth(Growth::constant(Duration::from_millis(1))).build().unwrap();
     let failed =
         Retry::new(&policy).breaker(&breaker).budget(&budget).run(|| script.call()).await.unwrap_err();
-    assert!(matches!(failed.stopped(), Stopped::BreakerOpen { .. }), "{failed}");
+    assert!(matches!(failed.stopped(), StopReason::BreakerOpen { .. }), "{failed}");
     assert_eq!((failed.attempts(), budget.left()), (1, 5));
     assert!(failed.error().is_some(), "the error of the attempt that was made");
 }
 
 /// A retry that is charged but not made, for any reason, returns to the budget.
 #[tokio::test(start_paused = true)]
-async fn a_retry_that_is_not_made_is_not_charged() {
+async fn a_retry_that_is_not_made_is_not_charged_to_the_budget() {
     let budget = Budget::new(BudgetOptions { ratio: 0.0, burst: 5 });
     let (policy, token) = (steady(4), CancellationToken::new());
     let script = Script::new((0..9).map(|_| fault(Class::Transient)));
@@ -243,7 +247,7 @@ async fn a_retry_that_is_not_made_is_not_charged() {
         tokio::time::sleep(SECOND / 2).await;
         token.cancel();
     };
-    assert_eq!(tokio::join!(cancelled, cancel).0.unwrap_err().stopped(), Stopped::Cancelled);
+    assert_eq!(tokio::join!(cancelled, cancel).0.unwrap_err().stopped(), StopReason::Cancelled);
     assert_eq!(budget.left(), 5, "cancelled in the wait");
 
     let refresher = Refresher::new(std::future::pending);
@@ -254,16 +258,16 @@ async fn a_retry_that_is_not_made_is_not_charged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_cancelled_beforehand_calls_nothing() {
+async fn a_cancelled_token_prevents_the_first_attempt() {
     let (policy, token) = (steady(4), CancellationToken::new());
     token.cancel();
     let script = Script::new([]);
     let failed = Retry::new(&policy).cancel(&token).run(|| script.call()).await.unwrap_err();
-    assert_eq!((failed.stopped(), failed.attempts(), script.calls.get()), (Stopped::Cancelled, 0, 0));
+    assert_eq!((failed.stopped(), failed.attempts(), script.calls.get()), (StopReason::Cancelled, 0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refresh_that_fails_is_told_once() {
+async fn a_failed_refresh_is_reported_once() {
     let refresher = Refresher::new(|| async { Err("invalid_grant".into()) });
     let (policy, script, mut told) = (steady(4), Script::new([fault(Class::Unauthorized)]), Vec::new());
     let hook = |retrying: &Retrying, _: Option<&Fault>| told.push((retrying.attempt, retrying.delay));
@@ -284,7 +288,7 @@ fn a_controller_does_not_spin_on_refused_credentials() {
 }
 
 /// Returns the executor's wait after a 429 with this header.
-async fn wait_after(header: &str, date: Option<&str>) -> Result<Duration, Stopped> {
+async fn wait_after(header: &str, date: Option<&str>) -> Result<Duration, StopReason> {
     let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
     let failure = Failure::new(Class::RateLimited);
     let asked = retry_after_from_headers(header, date, now);
@@ -295,7 +299,7 @@ async fn wait_after(header: &str, date: Option<&str>) -> Result<Duration, Stoppe
     done.map(|_| start.elapsed()).map_err(|failed| failed.stopped())
 }
 
-fn within(wait: Result<Duration, Stopped>, low_ms: u64, high_ms: u64) -> bool {
+fn within(wait: Result<Duration, StopReason>, low_ms: u64, high_ms: u64) -> bool {
     // The timer rounds up to the next millisecond.
     (Duration::from_millis(low_ms)..=Duration::from_millis(high_ms + 2)).contains(&wait.unwrap())
 }
@@ -320,13 +324,13 @@ async fn an_http_date_is_measured_by_the_servers_own_clock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn past_zero_and_nonsense_leave_the_own_delay_and_the_absurd_gives_up() {
+async fn a_past_zero_or_invalid_retry_after_is_ignored_and_a_huge_one_gives_up() {
     assert!(within(wait_after("Sun, 06 Nov 1994 08:00:00 GMT", None).await, 500, 5_000), "past");
     assert!(within(wait_after("0", None).await, 500, 5_000), "zero");
     assert!(within(wait_after("-5", None).await, 500, 1_500), "negative");
     assert!(within(wait_after("soon", None).await, 500, 1_500), "nonsense");
     let absurd = wait_after("99999999999999999999", None).await;
-    assert_eq!(absurd, Err(Stopped::Refused(Refusal::RetryAfter)));
+    assert_eq!(absurd, Err(StopReason::Refused(GiveUpReason::RetryAfter)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -335,7 +339,7 @@ async fn a_delay_past_the_deadline_is_not_slept() {
     let script = Script::new((0..9).map(|_| fault(Class::Transient)));
     let start = Instant::now();
     let failed = retry(&policy, || script.call()).await.unwrap_err();
-    assert_eq!(failed.stopped(), Stopped::Refused(Refusal::Deadline));
+    assert_eq!(failed.stopped(), StopReason::Refused(GiveUpReason::Deadline));
     assert_eq!((failed.attempts(), start.elapsed()), (3, SECOND * 2));
 }
 
@@ -344,7 +348,7 @@ async fn the_callers_deadline_cuts_off_an_attempt_that_hangs() {
     let (policy, start) = (steady(9), Instant::now());
     let hang = || std::future::pending::<Result<(), Fault>>();
     let failed = Retry::new(&policy).deadline(SECOND * 3).run(hang).await.unwrap_err();
-    assert_eq!((failed.stopped(), failed.error()), (Stopped::Refused(Refusal::Deadline), None));
+    assert_eq!((failed.stopped(), failed.error()), (StopReason::Refused(GiveUpReason::Deadline), None));
     assert_eq!((failed.attempts(), start.elapsed(), failed.timed_out()), (1, SECOND * 3, true));
     assert!(failed.to_string().ends_with("the last attempt was cut off"), "{failed}");
 }
@@ -361,7 +365,7 @@ async fn with_a_deadline_the_last_error_survives_and_no_attempt_comes_late() {
             Err::<(), _>(fault(Class::Transient))
         };
         let failed = Retry::new(&policy).seed(seed).deadline(SECOND * 3).run(call).await.unwrap_err();
-        assert_eq!(failed.stopped(), Stopped::Refused(Refusal::Deadline), "seed {seed}");
+        assert_eq!(failed.stopped(), StopReason::Refused(GiveUpReason::Deadline), "seed {seed}");
         assert!(failed.error().is_some() && latest.get() < SECOND * 3, "seed {seed}: {failed:?}");
     }
 }
@@ -394,7 +398,7 @@ async fn a_slow_attempt_times_out_and_is_retried() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropping_the_future_stops_everything() {
+async fn dropping_the_future_stops_the_attempt_and_the_wait() {
     let (calls, alive) = (Arc::new(AtomicU32::new(0)), Arc::new(()));
     let policy = steady(1000);
     {
@@ -424,7 +428,7 @@ async fn a_token_cancels_in_the_middle_of_a_wait_and_of_an_attempt() {
     };
     let (failed, ()) = tokio::join!(Retry::new(&policy).cancel(&token).run(|| script.call()), cancel_later);
     let failed = failed.unwrap_err();
-    assert_eq!((failed.stopped(), failed.attempts()), (Stopped::Cancelled, 3));
+    assert_eq!((failed.stopped(), failed.attempts()), (StopReason::Cancelled, 3));
     assert!(failed.error().is_some(), "the last error is kept");
 
     let (token, hang) = (CancellationToken::new(), || std::future::pending::<Result<(), Fault>>());
@@ -434,7 +438,7 @@ async fn a_token_cancels_in_the_middle_of_a_wait_and_of_an_attempt() {
     };
     let (failed, ()) = tokio::join!(Retry::new(&policy).cancel(&token).run(hang), cancel);
     let failed = failed.unwrap_err();
-    assert_eq!((failed.stopped(), failed.error(), failed.attempts()), (Stopped::Cancelled, None, 1));
+    assert_eq!((failed.stopped(), failed.error(), failed.attempts()), (StopReason::Cancelled, None, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -446,8 +450,8 @@ async fn an_empty_budget_stops_and_a_success_refills_it() {
         let (policy, budget) = (&policy, &budget);
         async move { Retry::new(policy).budget(budget).run(|| script.call()).await }
     };
-    let failed: Failed<Fault> = run(9).await.unwrap_err();
-    assert_eq!((failed.stopped(), failed.attempts()), (Stopped::Budget, 3));
+    let failed: RetryError<Fault> = run(9).await.unwrap_err();
+    assert_eq!((failed.stopped(), failed.attempts()), (StopReason::Budget, 3));
     assert_eq!(run(0).await, Ok("done"));
     assert_eq!(run(1).await, Ok("done"), "the success has earned a retry");
 }
@@ -465,7 +469,7 @@ async fn an_open_breaker_refuses_without_calling_and_lets_a_probe_through() {
     assert_eq!((failed.attempts(), breaker.state()), (3, BreakerState::Open));
 
     let refused = Retry::new(&policy).breaker(&breaker).run(|| script.call()).await.unwrap_err();
-    assert_eq!(refused.stopped(), Stopped::BreakerOpen { retry_in: SECOND });
+    assert_eq!(refused.stopped(), StopReason::BreakerOpen { retry_in: SECOND });
     assert_eq!((refused.attempts(), script.calls.get()), (0, 3));
 
     tokio::time::sleep(SECOND).await;
@@ -531,13 +535,16 @@ async fn operations_find_their_policy_in_the_set() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_returned_can_be_judged_and_is_handed_over() {
+async fn a_judge_decides_about_returned_values() {
     let statuses = RefCell::new(vec![200, 503, 503]);
     let call = || async { statuses.borrow_mut().pop().unwrap() };
     let judge = |status: &u16| (*status == 503).then(Failure::transient);
     let policy = steady(2);
     let ended = Retry::new(&policy).run_judged(call, judge).await;
-    assert_eq!((ended.outcome, ended.stopped), (Some(503), Some(Stopped::Refused(Refusal::Exhausted))));
+    assert_eq!(
+        (ended.outcome, ended.stopped),
+        (Some(503), Some(StopReason::Refused(GiveUpReason::Exhausted)))
+    );
     let ended = Retry::new(&policy).run_judged(call, judge).await;
     assert_eq!((ended.outcome, ended.stopped, ended.attempts), (Some(200), None, 1));
 }
@@ -577,4 +584,97 @@ async fn the_real_timer_waits_at_least_as_long_as_it_should() {
     let start = Instant::now();
     assert_eq!(retry(&policy, || script.call()).await, Ok("done"));
     assert!(start.elapsed() >= Duration::from_millis(60), "{:?}", start.elapsed());
+}
+
+fn quick(attempts: u32) -> Policy {
+    let growth = Growth::constant(Duration::from_millis(1));
+    Policy::builder(growth).jitter(Jitter::None).attempts(attempts).build().unwrap()
+}
+
+#[test]
+fn the_blocking_executor_retries_until_success() {
+    let calls = Cell::new(0);
+    let call = || {
+        calls.set(calls.get() + 1);
+        if calls.get() < 3 {
+            Err(std::io::ErrorKind::TimedOut.into())
+        } else {
+            Ok::<_, std::io::Error>(calls.get())
+        }
+    };
+    assert_eq!(blocking::retry(&quick(5), call).unwrap(), 3);
+}
+
+#[test]
+fn the_blocking_executor_returns_the_last_error_and_the_count() {
+    let call = || Err::<(), _>(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
+    let failed = blocking::retry(&quick(3), call).unwrap_err();
+    assert_eq!((failed.stopped(), failed.attempts()), (StopReason::Refused(GiveUpReason::Exhausted), 3));
+    assert_eq!(failed.error().map(std::io::Error::kind), Some(std::io::ErrorKind::ConnectionReset));
+    assert!(failed.elapsed() >= Duration::from_millis(2));
+}
+
+#[test]
+fn the_blocking_executor_does_not_sleep_past_the_deadline() {
+    let policy =
+        Policy::builder(Growth::constant(Duration::from_secs(3600))).jitter(Jitter::None).build().unwrap();
+    let failed = Retry::new(&policy)
+        .deadline(Duration::from_secs(1))
+        .classify(|(): &()| Failure::transient())
+        .run_blocking(|| Err::<(), _>(()))
+        .unwrap_err();
+    assert_eq!((failed.stopped(), failed.attempts()), (StopReason::Refused(GiveUpReason::Deadline), 1));
+}
+
+#[test]
+fn concurrent_threads_refresh_once() {
+    let (valid, refreshes) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let refresher = blocking::Refresher::new({
+        let (valid, refreshes) = (Arc::clone(&valid), Arc::clone(&refreshes));
+        move || {
+            refreshes.fetch_add(1, Ordering::SeqCst);
+            valid.store(1, Ordering::SeqCst);
+            Ok(())
+        }
+    });
+    let (policy, barrier) = (quick(5), Barrier::new(16));
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                let first = Cell::new(true);
+                let call = || {
+                    let token = valid.load(Ordering::SeqCst);
+                    // All threads read the expired token before the first refusal.
+                    if first.replace(false) {
+                        barrier.wait();
+                    }
+                    if token == 1 { Ok(()) } else { Err(()) }
+                };
+                let retry = Retry::new(&policy).classify(|(): &()| Failure::new(Class::Unauthorized));
+                retry.refresh_blocking(&refresher).run_blocking(call).unwrap();
+            });
+        }
+    });
+    assert_eq!(refreshes.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn the_blocking_executor_ignores_the_async_refresher() {
+    let refresher = holdoff_retry::Refresher::new(|| async { Ok(()) });
+    let policy = quick(5);
+    let retry = Retry::new(&policy).refresh(&refresher).classify(|()| Failure::new(Class::Unauthorized));
+    let failed = retry.run_blocking(|| Err::<(), _>(())).unwrap_err();
+    assert_eq!((failed.stopped(), failed.attempts()), (StopReason::Unauthorized, 1));
+}
+
+#[test]
+fn the_blocking_executor_checks_the_token_between_attempts() {
+    let (policy, token) = (quick(5), tokio_util::sync::CancellationToken::new());
+    let retry = Retry::new(&policy).cancel(&token).classify(|()| Failure::transient());
+    let call = || {
+        token.cancel();
+        Err::<(), _>(())
+    };
+    let failed = retry.run_blocking(call).unwrap_err();
+    assert_eq!((failed.stopped(), failed.attempts()), (StopReason::Cancelled, 1));
 }

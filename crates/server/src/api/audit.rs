@@ -5,11 +5,11 @@ use axum::extract::State;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::input::Asked;
-use crate::access::Access;
+use super::input::Query;
+use crate::access::Caller;
 use crate::app::App;
-use crate::keep::{AuditEntry, AuditPage};
 use crate::problem::Problem;
+use crate::token_store::{AuditEntry, AuditPage};
 
 /// The default number of entries on a page.
 const USUAL: u32 = 100;
@@ -17,27 +17,27 @@ const USUAL: u32 = 100;
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct AuditWish {
-    /// Only what was done in this namespace.
+pub(crate) struct AuditQuery {
+    /// Only actions in this namespace.
     namespace: Option<String>,
-    /// The number of the oldest entry of the page before.
+    /// The `id` of the oldest entry of the previous page.
     before: Option<i64>,
-    /// How many entries at most.
+    /// The maximum number of entries.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
 }
 
-/// What operators did, the latest first.
+/// Lists the actions of operators, newest first.
 #[utoipa::path(get, path = "/v1/audit", tag = "audit", security(("token" = ["admin", "namespace"])),
-    params(AuditWish),
-    responses((status = 200, description = "What was done, and by whom.", body = Vec<AuditEntry>)))]
+    params(AuditQuery),
+    responses((status = 200, description = "The entries of the audit log.", body = Vec<AuditEntry>)))]
 pub(crate) async fn audit(
     State(app): State<App>,
-    access: Access,
-    Asked(wish): Asked<AuditWish>,
+    caller: Caller,
+    Query(query): Query<AuditQuery>,
 ) -> Result<Json<Vec<AuditEntry>>, Problem> {
-    let mut page = AuditPage::newest(wish.limit.unwrap_or(USUAL));
-    page.namespace = access.only(wish.namespace)?;
-    page.before = wish.before;
-    Ok(Json(app.keep.audit(&page).await?))
+    let mut page = AuditPage::newest(query.limit.unwrap_or(USUAL));
+    page.namespace = caller.namespace_filter(query.namespace)?;
+    page.before = query.before;
+    Ok(Json(app.token_store.audit(&page).await?))
 }

@@ -10,8 +10,8 @@ use axum::response::{IntoResponse, Response};
 use sha2::{Digest, Sha256};
 
 use super::chrome::Visitor;
-use crate::keep::hex;
 use crate::problem::{Kind, Problem};
+use crate::token_store::hex;
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
@@ -41,24 +41,23 @@ pub(crate) fn edition() -> &'static str {
     &EDITION
 }
 
-/// A style, a script or the icon.
+/// Returns a static file: a style sheet, a script or the icon.
 #[utoipa::path(get, path = "/assets/{name}", tag = "pages", security(()),
-    params(("name" = String, Path, description = "Its name.")), responses((status = 200, description = "It.")))]
+    params(("name" = String, Path, description = "The name.")), responses((status = 200, description = "The file.")))]
 pub(super) async fn asset(
     Path(name): Path<String>,
     visitor: Visitor,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let found = ASSETS.iter().find(|(known, ..)| *known == name);
-    let (_, kind, bytes) =
-        found.ok_or_else(|| Problem::new(Kind::NoSuchPage, "there is no such part of a page"))?;
+    let (_, kind, bytes) = found.ok_or_else(|| Problem::new(Kind::NotFound, "unknown static file"))?;
     // During an upgrade, a page of another release may request its own files from this one.
     let is_ours = visitor.query.get("v") == edition();
-    let keep = if is_ours { "public, max-age=31536000, immutable" } else { "no-cache" };
+    let cache_control = if is_ours { "public, max-age=31536000, immutable" } else { "no-cache" };
     let etag = format!("\"{}\"", edition());
     let headers_out = [
         (CONTENT_TYPE, HeaderValue::from_static(kind)),
-        (CACHE_CONTROL, HeaderValue::from_static(keep)),
+        (CACHE_CONTROL, HeaderValue::from_static(cache_control)),
         (ETAG, HeaderValue::from_str(&etag).unwrap_or(HeaderValue::from_static("\"\""))),
     ];
     if headers.get(IF_NONE_MATCH).is_some_and(|seen| *seen == etag) {
@@ -72,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_wrote_is_as_they_published_it() {
+    fn third_party_assets_match_their_checksums() {
         let sums = include_str!("../../assets/SHA256SUMS");
         assert_eq!(sums.lines().count(), 3);
         for line in sums.lines() {
@@ -86,7 +85,7 @@ mod tests {
 
     /// Adds up a page and all files that it loads, before compression.
     #[test]
-    fn all_of_it_is_light() {
+    fn all_assets_together_are_below_150_kb() {
         let weight: usize = ASSETS.iter().map(|(_, _, bytes)| bytes.len()).sum();
         assert!(weight < 150_000, "{weight} bytes");
     }

@@ -11,9 +11,9 @@ use axum::http::request::Parts;
 use axum::response::{IntoResponse, Redirect, Response};
 use holdoff_work::Moment;
 
-use super::query::Query;
-use super::{assets, words};
-use crate::access::Access;
+use super::query::PageQuery;
+use super::{assets, formatting};
+use crate::access::Caller;
 use crate::app::App;
 use crate::clock;
 use crate::problem::{Kind, Problem};
@@ -23,7 +23,7 @@ const CONTENT_POLICY: &str = "default-src 'none'; style-src 'self'; script-src '
                               connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
 /// The pages in the order of the navigation: path, name, and whether they need a token for all namespaces.
-const PLACES: [(&str, &str, bool); 14] = [
+const NAV_PAGES: [(&str, &str, bool); 14] = [
     ("/", "Overview", false),
     ("/tasks", "Tasks", false),
     ("/steps", "Steps", false),
@@ -42,8 +42,8 @@ const PLACES: [(&str, &str, bool); 14] = [
 
 /// The visitor of a page.
 pub(super) struct Visitor {
-    pub(super) access: Access,
-    pub(super) query: Query,
+    pub(super) caller: Caller,
+    pub(super) query: PageQuery,
     pub(super) base: Arc<str>,
 }
 
@@ -51,36 +51,37 @@ impl FromRequestParts<App> for Visitor {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Infallible> {
-        let access = parts.extensions.get::<Access>().cloned().unwrap_or(Access::Nobody);
-        let query = Query::read(parts.uri.query().unwrap_or_default());
-        Ok(Self { access, query, base: Arc::clone(&app.base) })
+        let caller = parts.extensions.get::<Caller>().cloned().unwrap_or(Caller::Anonymous);
+        let query = PageQuery::read(parts.uri.query().unwrap_or_default());
+        Ok(Self { caller, query, base: Arc::clone(&app.base) })
     }
 }
 
 impl Visitor {
     /// Returns the frame of the page at this path.
-    pub(super) fn page(&self, place: &'static str, title: impl Into<String>) -> Chrome {
-        let is_admin = self.access.is_admin();
+    pub(super) fn page(&self, path: &'static str, title: impl Into<String>) -> Chrome {
+        let is_admin = self.caller.is_admin();
         let sees = |(at, _, all): &(&str, &str, bool)| {
             // Only administrators see the pages *Audit* and *Settings*.
-            (!all || self.access.own().is_none()) && (is_admin || !matches!(*at, "/audit" | "/settings"))
+            (!all || self.caller.own_namespace().is_none())
+                && (is_admin || !matches!(*at, "/audit" | "/settings"))
         };
         Chrome {
             base: Arc::clone(&self.base),
-            place,
+            path,
             title: title.into(),
-            places: PLACES.into_iter().filter(sees).map(|(at, name, _)| (at, name)).collect(),
-            who: self.access.name().map(str::to_owned),
-            only: self.access.own().map(str::to_owned),
+            nav: NAV_PAGES.into_iter().filter(sees).map(|(at, name, _)| (at, name)).collect(),
+            token_name: self.caller.name().map(str::to_owned),
+            namespace: self.caller.own_namespace().map(str::to_owned),
             is_admin,
             is_live: true,
-            said: said(&self.query),
+            notice: notice(&self.query),
             now: clock::wall(),
         }
     }
 
     /// Redirects the visitor to another page.
-    pub(super) fn send(&self, to: &str) -> Redirect {
+    pub(super) fn redirect(&self, to: &str) -> Redirect {
         Redirect::to(&format!("{}{to}", self.base))
     }
 }
@@ -88,19 +89,19 @@ impl Visitor {
 /// The frame of a page.
 pub(super) struct Chrome {
     pub(super) base: Arc<str>,
-    pub(super) place: &'static str,
+    pub(super) path: &'static str,
     pub(super) title: String,
-    pub(super) places: Vec<(&'static str, &'static str)>,
+    pub(super) nav: Vec<(&'static str, &'static str)>,
     /// The name of the visitor's token; `None` if no token is needed.
-    pub(super) who: Option<String>,
+    pub(super) token_name: Option<String>,
     /// The namespace that the visitor is confined to.
-    pub(super) only: Option<String>,
+    pub(super) namespace: Option<String>,
     /// Whether the visitor may perform the actions of operators.
     pub(super) is_admin: bool,
     /// Whether the page updates itself.
     pub(super) is_live: bool,
     /// The result of the last action.
-    pub(super) said: Option<String>,
+    pub(super) notice: Option<String>,
     pub(super) now: Moment,
 }
 
@@ -124,35 +125,37 @@ impl Chrome {
     }
 
     pub(super) fn ago(&self, then: &Moment) -> String {
-        words::relative(self.now, *then)
+        formatting::relative(self.now, *then)
     }
 
     pub(super) fn time(&self, span: &Duration) -> String {
-        words::time(*span)
+        formatting::time(*span)
     }
 
     pub(super) fn number(&self, count: &u64) -> String {
-        words::number(*count)
+        formatting::number(*count)
     }
 }
 
 /// Returns the result of the last action from the query of a redirect.
-fn said(query: &Query) -> Option<String> {
+fn notice(query: &PageQuery) -> Option<String> {
     let count: u64 = query.get("count").parse().unwrap_or(0);
     let what: String = query.get("what").chars().take(200).collect();
-    let steps = || words::many(count, "step", "steps");
+    let steps = || formatting::many(count, "step", "steps");
     Some(match query.get("done") {
-        "retry" => format!("{}: ready to be tried again.", steps()),
-        "cancel" => format!("{}: cancelled with their tasks.", steps()),
-        "discard" => format!("{}: given up for good.", steps()),
-        "resolve" => "Resolved: the step is tried again.".to_owned(),
-        "pause" => format!("{what}: paused. What runs goes on, and nothing more is given out."),
-        "resume" => format!("{what}: given out again."),
-        "release" if count == 0 => "Nobody held the lock any more.".to_owned(),
-        "release" => "Taken from its holder; the token was raised.".to_owned(),
-        "publish" => "Published: in force on every node within moments.".to_owned(),
-        "unchanged" => "Nothing was changed: these are the numbers in force.".to_owned(),
-        "revoke" => "Revoked: it opens nothing within two seconds, and its sessions are over.".to_owned(),
+        "retry" => format!("{}: ready for another attempt.", steps()),
+        "cancel" => format!("{}: cancelled, with their tasks.", steps()),
+        "discard" => format!("{}: discarded for good.", steps()),
+        "resolve" => "Resolved: the step is ready for another attempt.".to_owned(),
+        "pause" => format!("{what}: paused. Running steps continue; no further steps are dispatched."),
+        "resume" => format!("{what}: resumed."),
+        "release" if count == 0 => "The lock had no holder any more.".to_owned(),
+        "release" => "Released by force; the fencing token was increased.".to_owned(),
+        "deploy" => "Deployed: active on every node within seconds.".to_owned(),
+        "unchanged" => "Nothing was changed: these are the active values.".to_owned(),
+        "revoke" => {
+            "Revoked: every daemon rejects it within two seconds, and its sessions have ended.".to_owned()
+        }
         _ => return None,
     })
 }
@@ -160,10 +163,10 @@ fn said(query: &Query) -> Option<String> {
 /// Renders a page as a response.
 pub(super) fn render(page: &impl Template) -> Result<Response, Problem> {
     let text = page.render().map_err(|error| Problem::new(Kind::Internal, error.to_string()))?;
-    Ok(sent(text))
+    Ok(html_response(text))
 }
 
-pub(crate) fn sent(text: String) -> Response {
+pub(crate) fn html_response(text: String) -> Response {
     let headers = [
         (CONTENT_TYPE, "text/html; charset=utf-8"),
         (CONTENT_SECURITY_POLICY, CONTENT_POLICY),

@@ -1,13 +1,13 @@
 //! The query of a page: its filters, so that every view has a URL.
 
-use holdoff_work::{Filter, StepId, StepState, TaskId};
+use holdoff_work::{StepFilter, StepId, StepState, TaskId};
 
-use crate::access::Access;
-use crate::api::{FilterForm, States, Wait};
+use crate::access::Caller;
+use crate::api::{FilterForm, HumanDuration, States};
 use crate::problem::{Kind, Problem};
 
 /// The maximum number of pairs read from a query.
-const MOST_PAIRS: usize = 64;
+const MAX_PAIRS: usize = 64;
 /// The names of the filters of steps. Other parameters of a page are not part of a filter.
 pub(super) const FILTERS: [&str; 12] = [
     "state",
@@ -26,22 +26,22 @@ pub(super) const FILTERS: [&str; 12] = [
 
 /// The pairs of a query as they were written, without empty values.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Query {
+pub(super) struct PageQuery {
     pairs: Vec<(String, String)>,
 }
 
-impl Query {
+impl PageQuery {
     pub(super) fn read(text: &str) -> Self {
-        let pairs = form_urlencoded::parse(text.as_bytes()).take(MOST_PAIRS);
-        let said = pairs.filter(|(_, value)| !value.trim().is_empty());
-        Self { pairs: said.map(|(key, value)| (key.into_owned(), value.trim().to_owned())).collect() }
+        let pairs = form_urlencoded::parse(text.as_bytes()).take(MAX_PAIRS);
+        let filter_form = pairs.filter(|(_, value)| !value.trim().is_empty());
+        Self { pairs: filter_form.map(|(key, value)| (key.into_owned(), value.trim().to_owned())).collect() }
     }
 
     /// Reads a form. Unlike in a query, spaces at the ends of values are kept, because they may be part of the input.
     pub(super) fn form(text: &str) -> Self {
-        let pairs = form_urlencoded::parse(text.as_bytes()).take(MOST_PAIRS);
-        let said = pairs.filter(|(_, value)| !value.is_empty());
-        Self { pairs: said.map(|(key, value)| (key.into_owned(), value.into_owned())).collect() }
+        let pairs = form_urlencoded::parse(text.as_bytes()).take(MAX_PAIRS);
+        let filter_form = pairs.filter(|(_, value)| !value.is_empty());
+        Self { pairs: filter_form.map(|(key, value)| (key.into_owned(), value.into_owned())).collect() }
     }
 
     /// Returns the first value of this name, or an empty text.
@@ -97,22 +97,22 @@ impl Query {
     }
 
     /// Returns the filter of steps, confined to the namespaces that the caller may see.
-    pub(super) fn filter(&self, access: &Access) -> Result<Filter, Problem> {
-        self.said(access)
+    pub(super) fn filter(&self, caller: &Caller) -> Result<StepFilter, Problem> {
+        self.filter_form(caller)
             .map_err(|why| Problem::new(Kind::InvalidQuery, why))?
             .filter()
             .map_err(|why| Problem::new(Kind::InvalidQuery, why))
     }
 
-    fn said(&self, access: &Access) -> Result<FilterForm, String> {
+    fn filter_form(&self, caller: &Caller) -> Result<FilterForm, String> {
         let text = |key: &str| self.text(key);
         let time = |key: &str| {
             let parsed = text(key).map(|text| holdoff_policy::parse_duration(&text));
-            let wrong = |why| format!("{key}: expected a time such as \"5m\" or \"2h\": {why}");
-            parsed.transpose().map(|time| time.map(Wait)).map_err(wrong)
+            let invalid = |why| format!("{key}: expected a duration such as \"5m\" or \"2h\": {why}");
+            parsed.transpose().map(|time| time.map(HumanDuration)).map_err(invalid)
         };
         let mut states = Vec::new();
-        for word in self.all("state").flat_map(|words| words.split(',')) {
+        for word in self.all("state").flat_map(|list| list.split(',')) {
             states.push(word.trim().parse::<StepState>().map_err(|why| format!("state: {why}"))?);
         }
         let failures = text("min_failures").map(|text| text.parse());
@@ -120,7 +120,9 @@ impl Query {
             state: Some(States(states)).filter(|States(states)| !states.is_empty()),
             task: text("task"),
             step: None,
-            namespace: access.only(text("namespace")).map_err(|problem| problem.detail().to_owned())?,
+            namespace: caller
+                .namespace_filter(text("namespace"))
+                .map_err(|problem| problem.detail().to_owned())?,
             queue: text("queue"),
             operation: text("operation"),
             destination: text("destination"),
@@ -135,16 +137,18 @@ impl Query {
 
     /// Returns the cursor of a page of steps: the last step of the previous page.
     pub(super) fn after(&self) -> Result<Option<StepId>, Problem> {
-        let wrong =
-            |_| Problem::new(Kind::InvalidQuery, "after: expected a step, as the page before links to");
-        Some(self.get("after")).filter(|text| !text.is_empty()).map(str::parse).transpose().map_err(wrong)
+        let invalid = |_| {
+            Problem::new(Kind::InvalidQuery, "after: expected a step, as in the link of the previous page")
+        };
+        Some(self.get("after")).filter(|text| !text.is_empty()).map(str::parse).transpose().map_err(invalid)
     }
 
     /// Returns the cursor of a page of tasks: the last task of the previous page.
     pub(super) fn before(&self) -> Result<Option<TaskId>, Problem> {
-        let wrong =
-            |_| Problem::new(Kind::InvalidQuery, "before: expected a task, as the page before links to");
-        Some(self.get("before")).filter(|text| !text.is_empty()).map(str::parse).transpose().map_err(wrong)
+        let invalid = |_| {
+            Problem::new(Kind::InvalidQuery, "before: expected a task, as in the link of the previous page")
+        };
+        Some(self.get("before")).filter(|text| !text.is_empty()).map(str::parse).transpose().map_err(invalid)
     }
 }
 
@@ -153,33 +157,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_is_written_as_it_was_read() {
-        let query = Query::read("state=failed&text=a%26b+c&queue=&state=ready");
+    fn a_query_survives_a_round_trip() {
+        let query = PageQuery::read("state=failed&text=a%26b+c&queue=&state=ready");
         assert_eq!(query.link(), "?state=failed&text=a%26b+c&state=ready");
-        assert_eq!(Query::read(&query.link()[1..]), query);
+        assert_eq!(PageQuery::read(&query.link()[1..]), query);
         assert_eq!(query.without("state").link(), "?text=a%26b+c");
         assert_eq!(query.with("text", "\"<x>").link(), "?state=failed&state=ready&text=%22%3Cx%3E");
-        assert_eq!(Query::default().link(), "");
+        assert_eq!(PageQuery::default().link(), "");
     }
 
     #[test]
-    fn a_form_is_read_as_it_was_sent() {
-        assert_eq!(Query::form("key=deploy+").get("key"), "deploy ");
-        assert_eq!(Query::read("text=deploy+").get("text"), "deploy");
+    fn a_form_keeps_trailing_spaces() {
+        assert_eq!(PageQuery::form("key=deploy+").get("key"), "deploy ");
+        assert_eq!(PageQuery::read("text=deploy+").get("text"), "deploy");
     }
 
     #[test]
-    fn a_filter_says_what_is_wrong_with_it() {
-        let filter = |text: &str| Query::read(text).filter(&Access::Loopback);
+    fn an_invalid_filter_names_the_field() {
+        let filter = |text: &str| PageQuery::read(text).filter(&Caller::Loopback);
         let good = filter("state=failed,conflicted&min_failures=3&older_than=2h").unwrap();
         assert_eq!((good.states.len(), good.min_failures), (2, Some(3)));
-        for (bad, said) in [
+        for (bad, filter_form) in [
             ("state=broken", "state:"),
             ("min_failures=many", "min_failures: expected a number"),
-            ("older_than=long", "older_than: expected a time"),
+            ("older_than=long", "older_than: expected a duration"),
             ("task=7", "task: expected a UUID"),
         ] {
-            assert!(filter(bad).unwrap_err().detail().contains(said), "{bad}");
+            assert!(filter(bad).unwrap_err().detail().contains(filter_form), "{bad}");
         }
     }
 }

@@ -13,17 +13,17 @@ use axum::http::header::{COOKIE, SET_COOKIE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Redirect, Response};
 
-use super::chrome::{Chrome, Visitor, render, sent};
-use super::query::Query;
-use crate::access::{Access, Door, Peer};
+use super::chrome::{Chrome, Visitor, html_response, render};
+use super::query::PageQuery;
+use crate::access::{Auth, Caller, PeerIp};
 use crate::app::App;
 use crate::clock;
-use crate::keep::NewToken;
-use crate::problem::{Problem, Said};
+use crate::problem::{Problem, ProblemText};
+use crate::token_store::NewToken;
 
 const COOKIE_NAME: &str = "holdoff_session";
 /// The lifetime of a session.
-const LASTS: Duration = Duration::from_secs(12 * 60 * 60);
+const SESSION_LIFETIME: Duration = Duration::from_secs(12 * 60 * 60);
 
 #[derive(Template)]
 #[template(path = "login.html")]
@@ -40,98 +40,96 @@ pub(crate) fn cookie(headers: &HeaderMap) -> Option<&str> {
     pairs.find(|(name, _)| *name == COOKIE_NAME).map(|(_, value)| value).filter(|value| !value.is_empty())
 }
 
-/// Where to log in.
+/// Shows the login form.
 #[utoipa::path(get, path = "/login", tag = "pages", security(()), responses((status = 200, description = "The page.")))]
 pub(super) async fn login(
     visitor: Visitor,
-    Extension(door): Extension<Arc<Door>>,
+    Extension(auth): Extension<Arc<Auth>>,
 ) -> Result<Response, Problem> {
-    if door.is_open() {
-        return Ok(visitor.send("/").into_response());
+    if auth.is_open() {
+        return Ok(visitor.redirect("/").into_response());
     }
     let next = visitor.query.get("next").to_owned();
     render(&Login { chrome: visitor.page("/login", "Log in").still(), next, wrong: None })
 }
 
 /// Logs in.
-#[utoipa::path(post, path = "/login", tag = "pages", security(()), responses((status = 303, description = "Welcome.")))]
-pub(super) async fn begin(
+#[utoipa::path(post, path = "/login", tag = "pages", security(()), responses((status = 303, description = "The session has begun.")))]
+pub(super) async fn log_in(
     State(app): State<App>,
     visitor: Visitor,
-    Extension(door): Extension<Arc<Door>>,
-    peer: Option<Extension<Peer>>,
+    Extension(auth): Extension<Arc<Auth>>,
+    peer: Option<Extension<PeerIp>>,
     headers: HeaderMap,
     form: String,
 ) -> Result<Response, Problem> {
-    let form = Query::read(&form);
+    let form = PageQuery::read(&form);
     let next = form.get("next").to_owned();
-    let token = match door.greet(form.get("token"), peer.map(|Extension(peer)| peer)).await {
+    let token = match auth.login(form.get("token"), peer.map(|Extension(peer)| peer)).await {
         Ok(token) => token,
-        Err(refusal) => return Ok(again(&visitor, next, refusal.into_response())),
+        Err(refusal) => return Ok(login_failed(&visitor, next, refusal.into_response())),
     };
     // The store ends the session with its token, even if this clock is wrong.
-    let left = token.expires_at.map_or(LASTS, |end| end.since(clock::wall()).min(LASTS));
-    let session = app.keep.issue(&NewToken::session(&token, left.max(Duration::from_secs(1)))).await?;
+    let left = token.expires_at.map_or(SESSION_LIFETIME, |at| at.since(clock::wall()).min(SESSION_LIFETIME));
+    let session = app.token_store.issue(&NewToken::session(&token, left.max(Duration::from_secs(1)))).await?;
     tracing::info!(who = token.name, "logged in");
     let cookie = set_cookie(&app, &headers, &session.token, left);
-    Ok(([(SET_COOKIE, cookie)], Redirect::to(&format!("{}{}", app.base, safe(&next)))).into_response())
+    Ok(([(SET_COOKIE, cookie)], Redirect::to(&format!("{}{}", app.base, safe_path(&next)))).into_response())
 }
 
 /// Renders the login page again, with the error. The page does not repeat the submitted token.
-fn again(visitor: &Visitor, next: String, refusal: Response) -> Response {
-    let detail = refusal.extensions().get::<Said>().map(|said| said.detail.clone()).unwrap_or_default();
+fn login_failed(visitor: &Visitor, next: String, refusal: Response) -> Response {
+    let detail =
+        refusal.extensions().get::<ProblemText>().map(|problem| problem.detail.clone()).unwrap_or_default();
     let status = refusal.status();
     let wrong = match status {
-        StatusCode::UNAUTHORIZED => {
-            "This token opens nothing here: it was mistyped, is revoked or has expired.".to_owned()
-        }
+        StatusCode::UNAUTHORIZED => "Invalid API token: it was mistyped, revoked, or has expired.".to_owned(),
         _ => detail,
     };
     let page = Login { chrome: visitor.page("/login", "Log in").still(), next, wrong: Some(wrong) };
     match page.render() {
-        Ok(text) => (status, sent(text)).into_response(),
+        Ok(text) => (status, html_response(text)).into_response(),
         Err(_) => refusal,
     }
 }
 
-/// Logs out: the session opens nothing any more.
+/// Logs out: ends the session.
 #[utoipa::path(post, path = "/logout", tag = "pages", security(("token" = ["read", "namespace"])),
-    responses((status = 303, description = "Goodbye.")))]
-pub(super) async fn end(
+    responses((status = 303, description = "The session has ended.")))]
+pub(super) async fn log_out(
     State(app): State<App>,
     visitor: Visitor,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    if let Access::Token(token) = &visitor.access
+    if let Caller::Token(token) = &visitor.caller
         && token.session_of.is_some()
     {
-        app.keep.revoke(&token.id).await?;
+        app.token_store.revoke(&token.id).await?;
     }
     let cookie = set_cookie(&app, &headers, "", Duration::ZERO);
-    Ok(([(SET_COOKIE, cookie)], visitor.send("/login")).into_response())
+    Ok(([(SET_COOKIE, cookie)], visitor.redirect("/login")).into_response())
 }
 
 /// Returns the `Set-Cookie` value that deletes the session's cookie.
-pub(super) fn gone(app: &App) -> String {
+pub(super) fn expired_cookie(app: &App) -> String {
     set_cookie(app, &HeaderMap::new(), "", Duration::ZERO)
 }
 
-fn set_cookie(app: &App, headers: &HeaderMap, value: &str, lasts: Duration) -> String {
-    let is_private =
-        app.is_private || headers.get("x-forwarded-proto").is_some_and(|scheme| scheme == "https");
+fn set_cookie(app: &App, headers: &HeaderMap, value: &str, max_age: Duration) -> String {
+    let has_tls = app.has_tls || headers.get("x-forwarded-proto").is_some_and(|scheme| scheme == "https");
     let path = if app.base.is_empty() { "/" } else { &app.base };
-    let secure = if is_private { "; Secure" } else { "" };
-    let seconds = lasts.as_secs();
+    let secure = if has_tls { "; Secure" } else { "" };
+    let seconds = max_age.as_secs();
     format!("{COOKIE_NAME}={value}; Path={path}; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}")
 }
 
 /// Returns the path to go to after the login. Only paths of this daemon are accepted, so that a link to the login
 /// cannot redirect to another site.
-fn safe(next: &str) -> &str {
-    let is_ours = next.starts_with('/')
+fn safe_path(next: &str) -> &str {
+    let is_own_path = next.starts_with('/')
         && !next.starts_with("//")
-        && !next.contains(|sign: char| sign.is_control() || sign == '\\');
-    if is_ours { next } else { "/" }
+        && !next.contains(|character: char| character.is_control() || character == '\\');
+    if is_own_path { next } else { "/" }
 }
 
 #[cfg(test)]
@@ -139,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_sent_elsewhere() {
+    fn a_login_redirects_only_to_paths_of_this_daemon() {
         for (next, to) in [
             ("/steps?state=failed", "/steps?state=failed"),
             ("", "/"),
@@ -149,7 +147,7 @@ mod tests {
             // A browser removes a tab from a URL.
             ("/\t/evil.example", "/"),
         ] {
-            assert_eq!(safe(next), to);
+            assert_eq!(safe_path(next), to);
         }
     }
 

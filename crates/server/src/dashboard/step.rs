@@ -1,27 +1,30 @@
-//! A step: its data, its attempts on a timeline, and its next transition.
+//! A step: its data, its attempts on a timeline, its next transition, and the resolution of its conflict.
 
 use std::time::Duration;
 
 use askama::Template;
+use axum::Extension;
 use axum::extract::State;
-use axum::response::Response;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
 use holdoff_policy::Class;
 use holdoff_work::{AttemptRecord, Format, Moment, Payload, QueueStats, StepRecord, StepState};
+use serde_json::value::RawValue;
 
 use super::chrome::{Chrome, Visitor, render};
-use super::json;
+use super::formatting;
+use super::query::PageQuery;
 use super::timeline::{self, Timeline};
-use super::words;
-use crate::api::{self, NamedStep};
+use crate::api::{self, StepPath};
 use crate::app::App;
-use crate::problem::Problem;
+use crate::problem::{Kind, Problem};
 
 /// The maximum number of bytes shown of a payload.
-const MOST_SHOWN: usize = 64 * 1024;
+const MAX_SHOWN_BYTES: usize = 64 * 1024;
 
 #[derive(Template)]
 #[template(path = "step.html")]
-#[expect(clippy::struct_excessive_bools, reason = "a template asks many small questions")]
+#[expect(clippy::struct_excessive_bools, reason = "the template needs these flags")]
 struct StepPage {
     chrome: Chrome,
     step: StepRecord,
@@ -40,33 +43,33 @@ struct StepPage {
     is_over: bool,
 }
 
-/// One step with its tries.
+/// Shows one step with its attempts.
 #[utoipa::path(get, path = "/steps/{task}/{number}", tag = "pages", security(("token" = ["read", "namespace"])),
-    params(("task" = String, Path, description = "Its task."), ("number" = u32, Path, description = "Its number.")),
+    params(("task" = String, Path, description = "The id of the task."), ("number" = u32, Path, description = "The number of the step.")),
     responses((status = 200, description = "The page.")))]
 pub(super) async fn step(
     State(app): State<App>,
     visitor: Visitor,
-    NamedStep(id): NamedStep,
+    StepPath(id): StepPath,
 ) -> Result<Response, Problem> {
-    let (task, step) = api::find_step(&app, &visitor.access, id).await?;
+    let (task, step) = api::find_step(&app, &visitor.caller, id).await?;
     let attempts: Vec<AttemptRecord> =
         task.attempts.into_iter().filter(|attempt| attempt.step == id).collect();
     let policies = app.work.policies();
     let policy = policies.policy(&step.policy);
     let timeline =
         timeline::draw(&step, &attempts.iter().collect::<Vec<_>>(), policy.map(|policy| &**policy), task.now);
-    let is_its_lane = |lane: &QueueStats| {
-        (&lane.namespace, &lane.queue, &lane.operation) == (&step.namespace, &step.queue, &step.operation)
+    let is_its_queue = |queue: &QueueStats| {
+        (&queue.namespace, &queue.queue, &queue.operation) == (&step.namespace, &step.queue, &step.operation)
     };
     let is_paused = step.state == StepState::Ready
-        && app.work.stats().await?.iter().any(|lane| lane.paused && is_its_lane(lane));
+        && app.work.stats().await?.iter().any(|queue| queue.paused && is_its_queue(queue));
     let shows_payload = visitor.query.get("payload") == "shown";
     let name = step.name.clone().unwrap_or_else(|| step.operation.clone());
     let mut chrome = visitor.page("/steps", format!("{name}, {}", step.state));
     chrome.now = task.now;
     render(&StepPage {
-        next: next(&step, &chrome, is_paused),
+        next: describe_next(&step, &chrome, is_paused),
         success: success(&step),
         number: step.id.number.to_string(),
         has_policy: policy.is_some(),
@@ -89,38 +92,37 @@ fn success(step: &StepRecord) -> Option<(Moment, Duration)> {
 }
 
 /// Returns the next transition of a step and its time, in words.
-fn next(step: &StepRecord, chrome: &Chrome, is_paused: bool) -> String {
-    let tries = words::many(u64::from(step.failures), "failure", "failures");
+fn describe_next(step: &StepRecord, chrome: &Chrome, is_paused: bool) -> String {
+    let failures = formatting::many(u64::from(step.failures), "failure", "failures");
     let due = step.due_at.filter(|due| *due > chrome.now);
     match (step.state, due) {
         (StepState::Blocked, _) => {
-            let parents = words::many(u64::from(step.waiting_for), "step", "steps");
-            format!("It waits for {parents} of its task.")
+            let parents = formatting::many(u64::from(step.waiting_for), "step", "steps");
+            format!("Waiting for {parents} of its task.")
         }
         (StepState::Ready, _) if is_paused => format!(
-            "Its operation, or its queue {}, is paused: nothing happens until somebody resumes it.",
+            "Its operation or its queue {} is paused: it is not dispatched until an operator resumes it.",
             step.queue
         ),
         (StepState::Ready, Some(due)) if step.failures > 0 => {
-            format!("After {tries}, it is tried again {}.", chrome.ago(&due))
+            format!("After {failures}, the next attempt is due {}.", chrome.ago(&due))
         }
-        (StepState::Ready, Some(due)) => format!("It may run {}.", chrome.ago(&due)),
-        (StepState::Ready, None) => "It is due: the next free worker takes it.".to_owned(),
-        (StepState::Running, Some(due)) => format!(
-            "A worker has it. If nothing is heard of that worker, the step is taken back {}.",
-            chrome.ago(&due)
-        ),
-        (StepState::Running, None) => "A worker had it and is silent: the step is taken back.".to_owned(),
+        (StepState::Ready, Some(due)) => format!("Due {}.", chrome.ago(&due)),
+        (StepState::Ready, None) => "Due now: the next free worker claims it.".to_owned(),
+        (StepState::Running, Some(due)) => {
+            format!("A worker holds it. Without a heartbeat, the step is rescued {}.", chrome.ago(&due))
+        }
+        (StepState::Running, None) => "The lease of its worker has expired: the step is rescued.".to_owned(),
         (StepState::Failed, _) if step.class.as_deref() == Some(Class::Permanent.name()) => format!(
-            "Given up after {tries}: it was refused for good, and the same would most likely be refused again. Mend what \
-             is sent or who refuses it, then retry."
+            "Failed for good after {failures}: the other side rejected it permanently, and would most likely reject it again. \
+             Correct the request or the other side, then retry."
         ),
         (StepState::Failed, _) => {
-            format!("Given up after {tries}. Nothing happens unless somebody retries it.")
+            format!("Failed for good after {failures}. An operator can retry it.")
         }
-        (StepState::Conflicted, _) => "Nothing happens until somebody decides: resolve it.".to_owned(),
-        (StepState::Succeeded, _) => "It is done.".to_owned(),
-        _ => "It will not run again.".to_owned(),
+        (StepState::Conflicted, _) => "In conflict: an operator must resolve it.".to_owned(),
+        (StepState::Succeeded, _) => "Succeeded.".to_owned(),
+        _ => "Ended: it will not run again.".to_owned(),
     }
 }
 
@@ -129,15 +131,133 @@ fn text(payload: &Payload) -> String {
     let bytes = payload.as_bytes();
     let shown = match payload.format() {
         Format::Empty => return "(empty)".to_owned(),
-        Format::Json => json::spread(&String::from_utf8_lossy(bytes)),
+        Format::Json => formatting::pretty_json(&String::from_utf8_lossy(bytes)),
         _ => match std::str::from_utf8(bytes) {
             Ok(text) => text.to_owned(),
-            Err(_) => return format!("({} bytes that are no text)", bytes.len()),
+            Err(_) => return format!("({} bytes that are not text)", bytes.len()),
         },
     };
-    if shown.len() <= MOST_SHOWN {
+    if shown.len() <= MAX_SHOWN_BYTES {
         return shown;
     }
-    let cut: String = shown.chars().take(MOST_SHOWN / 4).collect();
-    format!("{cut}\n… cut: {} bytes in all; the API shows the rest", bytes.len())
+    let cut: String = shown.chars().take(MAX_SHOWN_BYTES / 4).collect();
+    format!("{cut}\n… truncated: {} bytes in total; the API returns all of them", bytes.len())
+}
+
+#[derive(Template)]
+#[template(path = "conflict.html")]
+struct Conflict {
+    chrome: Chrome,
+    step: StepRecord,
+    /// The payload to edit; `None` if it is not text.
+    payload: Option<String>,
+    seen: String,
+    error: Option<String>,
+    is_open: bool,
+}
+
+/// Shows a conflict and its payload.
+#[utoipa::path(get, path = "/conflicts/{task}/{number}", tag = "pages", security(("token" = ["admin", "namespace"])),
+    params(("task" = String, Path, description = "The id of the task."), ("number" = u32, Path, description = "The number of the step.")),
+    responses((status = 200, description = "The page.")))]
+pub(super) async fn conflict(
+    State(app): State<App>,
+    visitor: Visitor,
+    StepPath(id): StepPath,
+) -> Result<Response, Problem> {
+    let (_, step) = api::find_step(&app, &visitor.caller, id).await?;
+    let payload = step.payload.as_ref().and_then(editable);
+    render(&conflict_page(&visitor, step, payload, None))
+}
+
+/// Resolves a conflict: the step is retried, with its payload or with the submitted one.
+#[utoipa::path(post, path = "/conflicts/{task}/{number}", tag = "pages", security(("token" = ["admin", "namespace"])),
+    params(("task" = String, Path, description = "The id of the task."), ("number" = u32, Path, description = "The number of the step.")),
+    responses((status = 303, description = "The step is retried.")))]
+pub(super) async fn resolve(
+    State(app): State<App>,
+    visitor: Visitor,
+    StepPath(id): StepPath,
+    form: String,
+) -> Result<Response, Problem> {
+    let form = PageQuery::form(&form);
+    let (_, step) = api::find_step(&app, &visitor.caller, id).await?;
+    let submitted = form.get("payload").to_owned();
+    let resolved = match changed(&step, &submitted) {
+        Ok(payload) => api::resolve_conflict(&app, &step, payload, Some(form.get("seen"))).await,
+        Err(error) => Err(error),
+    };
+    match resolved {
+        Ok(event) => {
+            let to = format!("/steps/{}/{}?done=resolve", step.id.task, step.id.number);
+            Ok((Extension(event), visitor.redirect(&to)).into_response())
+        }
+        // The page shows the submitted text again, with the error.
+        Err(error) => {
+            let page = conflict_page(&visitor, step, Some(submitted), Some(error.detail().to_owned()));
+            Ok((StatusCode::UNPROCESSABLE_ENTITY, render(&page)?).into_response())
+        }
+    }
+}
+
+fn conflict_page(
+    visitor: &Visitor,
+    step: StepRecord,
+    payload: Option<String>,
+    error: Option<String>,
+) -> Conflict {
+    Conflict {
+        chrome: visitor.page("/conflicts", format!("Resolve {}", step.operation)).still(),
+        payload,
+        seen: api::etag(&step),
+        error,
+        is_open: step.state == StepState::Conflicted,
+        step,
+    }
+}
+
+/// Returns the submitted payload if it differs from the current one.
+fn changed(step: &StepRecord, submitted: &str) -> Result<Option<Payload>, Problem> {
+    let Some(before) = &step.payload else { return Ok(None) };
+    let Some(shown) = editable(before) else { return Ok(None) };
+    // Browsers send CRLF line ends, whatever the original had.
+    let submitted = submitted.replace("\r\n", "\n");
+    if submitted == shown.replace("\r\n", "\n") {
+        return Ok(None);
+    }
+    if before.format() != Format::Json {
+        return Ok(Some(Payload::bytes(submitted.into_bytes())));
+    }
+    // Kept as written: numbers keep their digits, and keys their order.
+    let json: Box<RawValue> = serde_json::from_str(&formatting::compact_json(&submitted))
+        .map_err(|why| Problem::new(Kind::InvalidBody, format!("the payload is not JSON: {why}")))?;
+    Payload::json(&json).map(Some).map_err(|why| Problem::new(Kind::InvalidBody, why.to_string()))
+}
+
+/// Returns a payload as text that can be edited without loss, or `None` if it is not text.
+fn editable(payload: &Payload) -> Option<String> {
+    const MAX_EDITABLE_BYTES: usize = 32 * 1024;
+    let text =
+        std::str::from_utf8(payload.as_bytes()).ok().filter(|text| text.len() <= MAX_EDITABLE_BYTES)?;
+    match payload.format() {
+        Format::Empty => None,
+        Format::Json => Some(formatting::pretty_json(text)),
+        _ => Some(text.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_edited_payload_loses_no_digits() {
+        let large = r#"{"url":"x","id":12345678901234567890123}"#;
+        let raw: Box<RawValue> = serde_json::from_str(large).unwrap();
+        let shown = editable(&Payload::json(&raw).unwrap()).unwrap();
+        assert_eq!(shown, "{\n  \"url\": \"x\",\n  \"id\": 12345678901234567890123\n}");
+        assert_eq!(formatting::compact_json(&shown), large);
+        assert_eq!(editable(&Payload::bytes(b"a,b\r\n".to_vec())).unwrap(), "a,b\r\n");
+        assert!(editable(&Payload::bytes(vec![0xff])).is_none());
+    }
 }

@@ -2,42 +2,42 @@
 
 use std::time::Duration;
 
-use holdoff_policy::{Explanation, Policy};
-use holdoff_work::{AttemptRecord, Moment, Outcome, StepRecord, StepState};
+use holdoff_policy::{Explanation, Policy, as_micros_i64};
+use holdoff_work::{AttemptOutcome, AttemptRecord, Moment, StepRecord, StepState};
 
-use super::words;
+use super::formatting;
 
 /// The attempts of a step on a timeline.
 pub(super) struct Timeline {
-    pub(super) tries: Vec<Try>,
-    pub(super) windows: Vec<Span>,
+    pub(super) attempts: Vec<AttemptBar>,
+    pub(super) windows: Vec<TimelineSpan>,
     pub(super) now: Option<String>,
-    pub(super) next: Option<Next>,
+    pub(super) next: Option<NextEvent>,
     pub(super) ticks: Vec<Tick>,
 }
 
 impl Timeline {
     /// Returns whether there is more to show than a single attempt.
     pub(super) fn is_worth_it(&self) -> bool {
-        self.tries.len() > 1 || self.next.is_some()
+        self.attempts.len() > 1 || self.next.is_some()
     }
 }
 
 /// The start and the width of a span, in per cent of the timeline.
-pub(super) struct Span {
+pub(super) struct TimelineSpan {
     pub(super) x: String,
     pub(super) width: String,
     pub(super) about: String,
 }
 
 /// An attempt.
-pub(super) struct Try {
-    pub(super) span: Span,
+pub(super) struct AttemptBar {
+    pub(super) span: TimelineSpan,
     pub(super) outcome: &'static str,
 }
 
 /// The time of the next attempt, or of the end of a lease.
-pub(super) struct Next {
+pub(super) struct NextEvent {
     pub(super) x: String,
     pub(super) about: String,
 }
@@ -50,7 +50,7 @@ pub(super) struct Tick {
 }
 
 /// The minimum width of an attempt in per cent, so that it is visible.
-const LEAST: f64 = 0.6;
+const MIN_WIDTH: f64 = 0.6;
 
 /// Draws the attempts of a step. `policy` is the active policy of the step's policy name, if it still exists.
 pub(super) fn draw(
@@ -65,28 +65,30 @@ pub(super) fn draw(
     let end_of = |attempt: &&AttemptRecord| later(attempt.started_at, attempt.took);
     let last = attempts.iter().map(end_of).chain(step.ended_at).chain(due);
     let last = last.chain((!is_over).then_some(now)).max()?;
-    let line = Line { start, micros: last.since(start).as_micros().max(1_000) };
-    let mut tries: Vec<Try> = attempts.iter().map(|attempt| line.attempt(attempt)).collect();
-    tries.extend(line.current(step, attempts, now));
-    let windows = policy.map(|policy| line.windows(attempts, &policy.explain())).unwrap_or_default();
-    let next = due.map(|due| Next {
-        x: line.at(due),
+    let scale = Scale { start, micros: last.since(start).as_micros().max(1_000) };
+    let mut bars: Vec<AttemptBar> = attempts.iter().map(|attempt| scale.attempt(attempt)).collect();
+    bars.extend(scale.current(step, attempts, now));
+    let windows = policy.map(|policy| scale.windows(attempts, &policy.explain())).unwrap_or_default();
+    let next = due.map(|due| NextEvent {
+        x: scale.at(due),
         about: match step.state {
-            StepState::Running => format!("its worker has it for {}", words::coarse(due.since(now))),
+            StepState::Running => {
+                format!("the lease of its worker expires in {}", formatting::coarse(due.since(now)))
+            }
             _ if due <= now => "due now".to_owned(),
-            _ => format!("the next try {}", words::relative(now, due)),
+            _ => format!("next attempt {}", formatting::relative(now, due)),
         },
     });
-    let now = (!is_over && now > start).then(|| line.at(now));
-    Some(Timeline { tries, windows, now, next, ticks: line.ticks() })
+    let now = (!is_over && now > start).then(|| scale.at(now));
+    Some(Timeline { attempts: bars, windows, now, next, ticks: scale.ticks() })
 }
 
-struct Line {
+struct Scale {
     start: Moment,
     micros: u128,
 }
 
-impl Line {
+impl Scale {
     fn share(&self, at: Moment) -> f64 {
         ratio(at.since(self.start).as_micros(), self.micros)
     }
@@ -95,42 +97,46 @@ impl Line {
         percent(self.share(at))
     }
 
-    fn span(&self, from: Moment, to: Moment, about: String) -> Span {
-        let x = self.share(from).min(100.0 - LEAST);
-        let width = (self.share(to) - x).max(LEAST).min(100.0 - x);
-        Span { x: percent(x), width: percent(width), about }
+    fn span(&self, from: Moment, to: Moment, about: String) -> TimelineSpan {
+        let x = self.share(from).min(100.0 - MIN_WIDTH);
+        let width = (self.share(to) - x).max(MIN_WIDTH).min(100.0 - x);
+        TimelineSpan { x: percent(x), width: percent(width), about }
     }
 
-    fn attempt(&self, attempt: &AttemptRecord) -> Try {
+    fn attempt(&self, attempt: &AttemptRecord) -> AttemptBar {
         let end = later(attempt.started_at, attempt.took);
         let class = attempt.class.as_deref().map_or_else(String::new, |class| format!(", {class}"));
-        let about = format!("{}{class}, took {}", attempt.outcome.name(), words::time(attempt.took));
-        Try { span: self.span(attempt.started_at, end, about), outcome: attempt.outcome.name() }
+        let about = format!("{}{class}, took {}", attempt.outcome.name(), formatting::time(attempt.took));
+        AttemptBar { span: self.span(attempt.started_at, end, about), outcome: attempt.outcome.name() }
     }
 
     /// Returns the attempt that is running or that succeeded, which the store does not record among the attempts.
-    fn current(&self, step: &StepRecord, attempts: &[&AttemptRecord], now: Moment) -> Option<Try> {
+    fn current(&self, step: &StepRecord, attempts: &[&AttemptRecord], now: Moment) -> Option<AttemptBar> {
         let began = step.last_attempted_at?;
         let is_known = attempts.iter().any(|attempt| attempt.started_at >= began);
         let (end, outcome) = match step.state {
             StepState::Running => (now, "running"),
-            StepState::Succeeded if !is_known => (step.ended_at?, Outcome::Succeeded.name()),
+            StepState::Succeeded if !is_known => (step.ended_at?, AttemptOutcome::Succeeded.name()),
             _ => return None,
         };
-        Some(Try { span: self.span(began, end, outcome.to_owned()), outcome })
+        Some(AttemptBar { span: self.span(began, end, outcome.to_owned()), outcome })
     }
 
     /// Returns the windows in which the next attempt could begin, one after each retried attempt.
-    fn windows(&self, attempts: &[&AttemptRecord], explained: &Explanation) -> Vec<Span> {
+    fn windows(&self, attempts: &[&AttemptRecord], explained: &Explanation) -> Vec<TimelineSpan> {
         let window = |attempt: &&&AttemptRecord| {
-            let place = usize::try_from(attempt.attempt).ok()?.checked_sub(1)?;
-            let wait = explained.waits.get(place).or(explained.waits.last().filter(|_| explained.more))?;
+            let index = usize::try_from(attempt.attempt).ok()?.checked_sub(1)?;
+            let wait = explained.waits.get(index).or(explained.waits.last().filter(|_| explained.more))?;
             let end = later(attempt.started_at, attempt.took);
             let (low, high) = (later(end, wait.window.low()), later(end, wait.window.high()));
-            let [from, to] = [wait.window.low(), wait.window.high()].map(words::time);
-            Some(self.span(low, high, format!("after try {}: a wait from {from} to {to}", attempt.attempt)))
+            let [from, to] = [wait.window.low(), wait.window.high()].map(formatting::time);
+            Some(self.span(
+                low,
+                high,
+                format!("after attempt {}: a delay from {from} to {to}", attempt.attempt),
+            ))
         };
-        let is_retried = |attempt: &&&AttemptRecord| attempt.outcome == Outcome::Retried;
+        let is_retried = |attempt: &&&AttemptRecord| attempt.outcome == AttemptOutcome::Retried;
         attempts.iter().filter(is_retried).filter_map(|attempt| window(&attempt)).collect()
     }
 
@@ -138,8 +144,8 @@ impl Line {
         let tick = |(quarter, anchor): (u32, &'static str)| {
             let micros = u64::try_from(self.micros * u128::from(quarter) / 4).unwrap_or(u64::MAX);
             let label = match quarter {
-                0 => "first try".to_owned(),
-                _ => format!("+{}", words::time(Duration::from_micros(micros))),
+                0 => "first attempt".to_owned(),
+                _ => format!("+{}", formatting::time(Duration::from_micros(micros))),
             };
             Tick { x: percent(f64::from(quarter) * 25.0), label, anchor }
         };
@@ -151,7 +157,7 @@ impl Line {
 }
 
 fn later(moment: Moment, by: Duration) -> Moment {
-    Moment::from_micros(moment.as_micros().saturating_add(i64::try_from(by.as_micros()).unwrap_or(i64::MAX)))
+    Moment::from_micros(moment.as_micros().saturating_add(as_micros_i64(by)))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a picture has fewer points than 2^52")]

@@ -13,81 +13,81 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::{Listening, Telling};
-use crate::access::Access;
+use super::{EventDetail, Subscription};
+use crate::access::Caller;
 use crate::app::App;
 use crate::clock;
-use crate::keep::Keep;
+use crate::token_store::TokenStore;
 
 /// The interval between heartbeats of an idle stream, by which both sides detect a broken connection.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(15);
 /// The interval between checks that the listener's token is still valid.
-const ASK_AGAIN: Duration = Duration::from_secs(2);
+const TOKEN_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// The number of messages buffered for the connection.
-const IN_FLIGHT: usize = 16;
+const BUFFER: usize = 16;
 
-pub(crate) const STILL_HERE: Bytes = Bytes::from_static(b": still here\n\n");
+pub(crate) const HEARTBEAT_COMMENT: Bytes = Bytes::from_static(b": still here\n\n");
 
 /// Starts the stream.
-pub(super) fn answer(
-    listening: Listening,
-    seat: OwnedSemaphorePermit,
-    came_back: bool,
+pub(super) fn open(
+    subscription: Subscription,
+    permit: OwnedSemaphorePermit,
+    is_reconnect: bool,
     stopping: CancellationToken,
 ) -> Response {
-    let first = if came_back { "event: reset\ndata: []\n\n" } else { "event: ready\ndata: []\n\n" };
-    told(seat, stopping, move |sender| forward(listening, sender, first))
+    let first = if is_reconnect { "event: reset\ndata: []\n\n" } else { "event: ready\ndata: []\n\n" };
+    stream_response(permit, stopping, move |sender| forward(subscription, sender, first))
 }
 
-/// Returns a streaming response. `sending` holds the permit `seat` and runs until it ends, the daemon stops, or the
+/// Returns a streaming response. `sending` holds the permit `permit` and runs until it ends, the daemon stops, or the
 /// listener disconnects.
-pub(crate) fn told<F: Future<Output = ()> + Send + 'static>(
-    seat: OwnedSemaphorePermit,
+pub(crate) fn stream_response<F: Future<Output = ()> + Send + 'static>(
+    permit: OwnedSemaphorePermit,
     stopping: CancellationToken,
     sending: impl FnOnce(mpsc::Sender<Bytes>) -> F,
 ) -> Response {
-    let (sender, receiver) = mpsc::channel(IN_FLIGHT);
+    let (sender, receiver) = mpsc::channel(BUFFER);
     let sending = sending(sender);
     tokio::spawn(async move {
         // Ends when the daemon stops, or when `sending` finds that the listener has disconnected.
         stopping.run_until_cancelled(sending).await;
-        drop(seat);
+        drop(permit);
     });
     let headers = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")];
-    (headers, Body::new(Told(receiver))).into_response()
+    (headers, Body::new(StreamBody(receiver))).into_response()
 }
 
 /// The token of a long-lived stream. The stream ends with it.
 #[derive(Default)]
-pub(crate) struct Welcome {
-    token: Option<(Keep, String)>,
-    asked_at: Duration,
+pub(crate) struct TokenWatch {
+    api_token: Option<(TokenStore, String)>,
+    checked_at: Duration,
 }
 
-impl Welcome {
-    pub(crate) fn of(app: &App, access: &Access) -> Self {
-        let token = access.token_id().map(|id| (app.keep.clone(), id.to_owned()));
-        Self { token, asked_at: clock::now() }
+impl TokenWatch {
+    pub(crate) fn of(app: &App, caller: &Caller) -> Self {
+        let api_token = caller.token_id().map(|id| (app.token_store.clone(), id.to_owned()));
+        Self { api_token, checked_at: clock::now() }
     }
 
     /// Returns whether the token is still valid, as of the last check.
-    pub(crate) async fn lasts(&mut self) -> bool {
-        let Some((keep, id)) = &self.token else { return true };
-        if clock::now().saturating_sub(self.asked_at) < ASK_AGAIN {
+    pub(crate) async fn is_valid(&mut self) -> bool {
+        let Some((token_store, id)) = &self.api_token else { return true };
+        if clock::now().saturating_sub(self.checked_at) < TOKEN_CHECK_INTERVAL {
             return true;
         }
-        self.asked_at = clock::now();
-        keep.is_good(id).await.unwrap_or(true)
+        self.checked_at = clock::now();
+        token_store.is_valid(id).await.unwrap_or(true)
     }
 }
 
-async fn forward(listening: Listening, sender: mpsc::Sender<Bytes>, first: &'static str) {
-    let Listening { mut events, mut knows, telling, mut welcome } = listening;
+async fn forward(subscription: Subscription, sender: mpsc::Sender<Bytes>, first: &'static str) {
+    let Subscription { mut events, mut is_primed, detail, mut token } = subscription;
     // Before the first poll there is no state to compare with, so changes would be missed.
-    while !*knows.borrow_and_update() {
-        let is_over = match tokio::time::timeout(HEARTBEAT, knows.changed()).await {
+    while !*is_primed.borrow_and_update() {
+        let is_over = match tokio::time::timeout(HEARTBEAT, is_primed.changed()).await {
             Ok(changed) => changed.is_err(),
-            Err(_) => sender.send(STILL_HERE).await.is_err(),
+            Err(_) => sender.send(HEARTBEAT_COMMENT).await.is_err(),
         };
         if is_over {
             return;
@@ -96,7 +96,7 @@ async fn forward(listening: Listening, sender: mpsc::Sender<Bytes>, first: &'sta
     let mut text = Bytes::from_static(first.as_bytes());
     while sender.send(text).await.is_ok() {
         text = match tokio::time::timeout(HEARTBEAT, events.recv()).await {
-            Ok(Ok(event)) if telling == Telling::Names => {
+            Ok(Ok(event)) if detail == EventDetail::KindsOnly => {
                 format!("event: changed\ndata: {}\n\n", event.name).into()
             }
             Ok(Ok(event)) => {
@@ -104,19 +104,19 @@ async fn forward(listening: Listening, sender: mpsc::Sender<Bytes>, first: &'sta
             }
             Ok(Err(RecvError::Lagged(_))) => Bytes::from_static(b"event: reset\ndata: []\n\n"),
             Ok(Err(RecvError::Closed)) => return,
-            Err(_) => STILL_HERE,
+            Err(_) => HEARTBEAT_COMMENT,
         };
         // The stream ends when the listener's token ends.
-        if !welcome.lasts().await {
+        if !token.is_valid().await {
             return;
         }
     }
 }
 
 /// A streaming body.
-struct Told(mpsc::Receiver<Bytes>);
+struct StreamBody(mpsc::Receiver<Bytes>);
 
-impl HttpBody for Told {
+impl HttpBody for StreamBody {
     type Data = Bytes;
     type Error = Infallible;
 

@@ -5,16 +5,16 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use holdoff_council::acceptor::{ROLE, Reply, Request};
-use holdoff_council::{Ask, CouncilId, OperationId};
-use holdoff_net::{Key, Link, LinkOptions, Remote};
-use holdoff_server::Place;
+use holdoff_council::acceptor::{LinkReply, LinkRequest, ROLE};
+use holdoff_council::{AcceptorRequest, CouncilId, OperationId};
+use holdoff_net::{Link, LinkOptions, PeerAddress, SecretKey};
+use holdoff_server::StoreUrl;
 use serde_json::{Value, json};
 
 use crate::bed::{Daemon, answer, options};
 
 async fn start(folder: &tempfile::TempDir) -> Daemon {
-    let mut options = options(Place::directory(folder.path()));
+    let mut options = options(StoreUrl::in_directory(folder.path()));
     options.acceptor.data = Some(folder.path().join("acceptor"));
     options.acceptor.listen.set_port(0);
     Daemon::start_with(options).await
@@ -26,31 +26,31 @@ async fn get(daemon: &Daemon, path: &str) -> Value {
 
 /// Sends so many messages to each of these councils, one council after the other.
 async fn post(acceptor: &str, councils: &[(u8, u8)]) -> Link {
-    let key = Key::from_secret(&[7; 32]);
+    let key = SecretKey::from_secret(&[7; 32]);
     let (peer, address) = acceptor.split_once('@').unwrap();
-    let remote = Remote { key: peer.parse().unwrap(), address: address.to_owned() };
-    let (link, _hearing) =
+    let remote = PeerAddress { key: peer.parse().unwrap(), address: address.to_owned() };
+    let (link, _pushes) =
         Link::new(&key, remote, LinkOptions { role: ROLE.to_owned(), ..LinkOptions::default() }).unwrap();
-    for (number, letters) in councils {
-        for letter in 0..*letters {
-            let (id, to) = (OperationId([letter; 16]), key.public());
-            let ask = Ask::Post { id, to, message: "come".into() };
-            let request = Request::Ask { life: 1, council: CouncilId([*number; 16]), ask };
-            let reply: Reply = link.ask(&request).await.unwrap();
-            assert_eq!(reply.tells.len(), 1);
+    for (number, messages) in councils {
+        for message in 0..*messages {
+            let (id, to) = (OperationId([message; 16]), key.public());
+            let request = AcceptorRequest::Post { id, to, message: "come".into() };
+            let request = LinkRequest::Council { incarnation: 1, council: CouncilId([*number; 16]), request };
+            let reply: LinkReply = link.call_value(&request).await.unwrap();
+            assert_eq!(reply.replies.len(), 1);
         }
     }
     link
 }
 
-fn mark(number: u8) -> String {
-    CouncilId([number; 16]).mark().to_string()
+fn short_id(number: u8) -> String {
+    CouncilId([number; 16]).short_id().to_string()
 }
 
 #[tokio::test]
-async fn a_daemon_without_one_says_how_to_have_one() {
+async fn a_missing_node_is_a_404_with_instructions() {
     let folder = tempfile::tempdir().unwrap();
-    let daemon = Daemon::start(Place::directory(folder.path())).await;
+    let daemon = Daemon::start(StoreUrl::in_directory(folder.path())).await;
     for path in ["/v1/acceptor", "/v1/acceptor/councils"] {
         let said = answer(daemon.get(path).await, 404).await;
         assert_eq!(said["type"], "/problems/no-acceptor");
@@ -59,38 +59,38 @@ async fn a_daemon_without_one_says_how_to_have_one() {
 }
 
 #[tokio::test]
-async fn what_it_is_and_what_it_keeps_is_told_by_marks() {
+async fn the_acceptor_lists_councils_by_short_id() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = start(&folder).await;
     let shown = get(&daemon, "/v1/acceptor").await;
     let name = shown["acceptor"].as_str().unwrap().to_owned();
     assert_eq!(name, format!("{}@{}", shown["key"].as_str().unwrap(), shown["address"].as_str().unwrap()));
     assert_eq!(
-        (&shown["stopped"], &shown["asked"], &shown["connections"]),
+        (&shown["stopped"], &shown["requests"], &shown["connections"]),
         (&json!(null), &json!({}), &json!(0))
     );
 
     let link = post(&name, &[(1, 3), (2, 1), (3, 2)]).await;
     let shown = get(&daemon, "/v1/acceptor").await;
-    assert_eq!((&shown["asked"], &shown["lately"]["questions"]), (&json!({ "post": 6 }), &json!(6)));
+    assert_eq!((&shown["requests"], &shown["recent"]["requests"]), (&json!({ "post": 6 }), &json!(6)));
     assert!(
-        shown["lately"]["commit_p99_us"].as_u64() >= shown["lately"]["commit_p50_us"].as_u64(),
+        shown["recent"]["commit_p99_us"].as_u64() >= shown["recent"]["commit_p50_us"].as_u64(),
         "{shown}"
     );
-    assert!(shown["lately"]["commit_p50_us"].as_u64() > Some(0), "{shown}");
+    assert!(shown["recent"]["commit_p50_us"].as_u64() > Some(0), "{shown}");
     assert_eq!((&shown["connections"], shown["peers"].as_array().unwrap().len()), (&json!(1), 1));
-    let marks = |page: &Value| -> Vec<String> {
+    let short_ids = |page: &Value| -> Vec<String> {
         let items = page["items"].as_array().unwrap().iter();
-        items.map(|council| council["mark"].as_str().unwrap().to_owned()).collect()
+        items.map(|council| council["short_id"].as_str().unwrap().to_owned()).collect()
     };
     let page = get(&daemon, "/v1/acceptor/councils").await;
-    assert_eq!(marks(&page), [mark(3), mark(2), mark(1)], "who was asked last is first");
-    assert_eq!((&page["items"][2]["letters"], &page["items"][2]["bytes"]), (&json!(3), &json!(12)));
-    let page = get(&daemon, "/v1/acceptor/councils?sort=letters&limit=2").await;
-    assert_eq!(marks(&page), [mark(1), mark(3)]);
+    assert_eq!(short_ids(&page), [short_id(3), short_id(2), short_id(1)], "the latest request is first");
+    assert_eq!((&page["items"][2]["mail_messages"], &page["items"][2]["bytes"]), (&json!(3), &json!(12)));
+    let page = get(&daemon, "/v1/acceptor/councils?sort=mail&limit=2").await;
+    assert_eq!(short_ids(&page), [short_id(1), short_id(3)]);
     let next = page["next"].as_str().unwrap();
-    let page = get(&daemon, &format!("/v1/acceptor/councils?sort=letters&limit=2&cursor={next}")).await;
-    assert_eq!((marks(&page), &page["next"]), (vec![mark(2)], &Value::Null));
+    let page = get(&daemon, &format!("/v1/acceptor/councils?sort=mail&limit=2&cursor={next}")).await;
+    assert_eq!((short_ids(&page), &page["next"]), (vec![short_id(2)], &Value::Null));
     for wrong in ["sort=size", "cursor=1", "limit=0", "limit=1001", "order=asc"] {
         let said = answer(daemon.get(&format!("/v1/acceptor/councils?{wrong}")).await, 400).await;
         assert_eq!(said["type"], "/problems/invalid-query", "{wrong}: {said}");
@@ -101,7 +101,7 @@ async fn what_it_is_and_what_it_keeps_is_told_by_marks() {
 
 /// An event tells open pages to reload.
 #[tokio::test]
-async fn whoever_listens_is_told_that_it_was_asked() {
+async fn acceptor_requests_are_streamed_as_events() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = start(&folder).await;
     let name = get(&daemon, "/v1/acceptor").await["acceptor"].as_str().unwrap().to_owned();
@@ -116,12 +116,12 @@ async fn whoever_listens_is_told_that_it_was_asked() {
     };
     until("event: ready").await;
     let _link = post(&name, &[(1, 2)]).await;
-    until("event: acceptor\ndata: [{\"questions\":2,\"connections\":1,\"stopped\":false}]\n").await;
+    until("event: acceptor\ndata: [{\"requests\":2,\"connections\":1,\"stopped\":false}]\n").await;
 }
 
 /// Every metric has a help text, and promtool accepts those of links and acceptors.
 #[tokio::test]
-async fn what_it_counts_is_explained() {
+async fn every_metric_has_a_help_text() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = start(&folder).await;
     let name = get(&daemon, "/v1/acceptor").await["acceptor"].as_str().unwrap().to_owned();
@@ -132,7 +132,8 @@ async fn what_it_counts_is_explained() {
         lines.filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
     };
     let (helped, typed) = (told("# HELP "), told("# TYPE "));
-    for expected in ["holdoff_net_connections", "holdoff_net_frames_total", "holdoff_acceptor_asks_total"] {
+    for expected in ["holdoff_net_connections", "holdoff_net_frames_total", "holdoff_acceptor_requests_total"]
+    {
         assert!(typed.contains(expected), "no {expected} in {typed:?}");
     }
     assert_eq!(typed.difference(&helped).collect::<Vec<_>>(), Vec::<&String>::new(), "without a help text");

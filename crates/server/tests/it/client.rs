@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use holdoff::client::{
-    Client, Error, NewStep, NewTask, PulledStep, Request, Signal, StepFault, StepState, TaskState,
+    Client, Error, HttpRequest, NewStep, NewTask, PulledStep, Signal, StepFault, StepState, TaskState,
 };
 use holdoff::policy::{Growth, Jitter, Policy};
 use holdoff_policy::PolicySet;
-use holdoff_server::Place;
-use holdoff_work::{Filter, Page, Settings, Work};
+use holdoff_server::StoreUrl;
+use holdoff_work::{PageRequest, Settings, StepFilter, Work};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -25,16 +25,16 @@ fn client(url: &str) -> Client {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_is_sent_and_waited_for() {
-    let daemon = Daemon::start(Place::store("sqlite::memory:")).await;
+async fn a_task_is_submitted_and_awaited() {
+    let daemon = Daemon::start(StoreUrl::new("sqlite::memory:")).await;
     let (client, target) = (client(&daemon.url), Target::start(&[503]).await);
 
     let order = NewTask::graph()
         .step(
             "charge",
-            NewStep::new("card.charge").http(Request::post(&target.url).json(json!({ "cents": 150 }))),
+            NewStep::new("card.charge").http(HttpRequest::post(&target.url).json(json!({ "cents": 150 }))),
         )
-        .step("ship", NewStep::new("parcel.ship").http(Request::post(&target.url)).after("charge"))
+        .step("ship", NewStep::new("parcel.ship").http(HttpRequest::post(&target.url)).after("charge"))
         .dedup("order 17");
     let taken = client.submit(&order).await.unwrap();
     assert!(!taken.duplicate);
@@ -48,9 +48,9 @@ async fn a_task_is_sent_and_waited_for() {
     assert_eq!(done.steps[0].output.as_ref().unwrap()["status"], 200);
     assert_eq!(target.calls()[0].1, r#"{"cents":150}"#);
 
-    let nobody = "0190f5fe-0000-7000-8000-000000000000";
-    assert!(client.task(nobody).await.unwrap().is_none());
-    assert!(matches!(client.wait(nobody).await, Err(Error::NoSuchTask(_))));
+    let unknown_task = "0190f5fe-0000-7000-8000-000000000000";
+    assert!(client.task(unknown_task).await.unwrap().is_none());
+    assert!(matches!(client.wait(unknown_task).await, Err(Error::NoSuchTask(_))));
     let refused = client.submit(&NewTask::graph()).await.unwrap_err();
     assert_eq!(
         refused.problem().map(|problem| (problem.kind(), problem.status)),
@@ -89,38 +89,38 @@ async fn trouble_before(daemon: SocketAddr) -> (String, Arc<AtomicUsize>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_whose_answer_was_lost_is_taken_in_once() {
+async fn a_submission_with_a_lost_response_is_accepted_once() {
     let folder = tempfile::tempdir().unwrap();
     let store = format!("sqlite:{}", folder.path().join("work.db").display());
-    let daemon = Daemon::start(Place::store(&store)).await;
+    let daemon = Daemon::start(StoreUrl::new(&store)).await;
     let (url, calls) = trouble_before(daemon.server.address()).await;
 
     let taken = client(&url).submit(&NewTask::new("mail", json!({ "to": "ada" }))).await.unwrap();
-    assert!(!taken.duplicate, "it is what was sent, whoever heard the answer");
+    assert!(!taken.duplicate, "the repeated request returns the submitted task");
     assert_eq!(calls.load(Ordering::SeqCst), 3);
     let work = Work::attach(&store, PolicySet::default(), Settings::default()).await.unwrap();
-    let steps = work.list(&Filter::default(), &Page::first(10)).await.unwrap();
+    let steps = work.list(&StepFilter::default(), &PageRequest::first(10)).await.unwrap();
     assert_eq!(steps.len(), 1);
     assert_eq!(steps[0].id.task.to_string(), taken.id);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_signals_are_one_task() {
-    let daemon = Daemon::start(Place::store("sqlite::memory:")).await;
+async fn equal_signals_create_one_task() {
+    let daemon = Daemon::start(StoreUrl::new("sqlite::memory:")).await;
     let client = client(&daemon.url);
-    let alarm = Signal::of("disk full on a", NewTask::new("page.somebody", json!({})));
+    let alarm = Signal::of("disk full on a", NewTask::new("page.operator", json!({})));
     let first = client.signal(&alarm).await.unwrap();
     let second = client.signal(&alarm).await.unwrap();
     assert!(first.created && !second.created);
     assert_eq!((second.task, second.occurrences), (first.task, 2));
     let data = json!({ "host": "a", "free": 3 }).as_object().unwrap().clone();
-    let by_host = Signal::of_fields(["host"], data, NewTask::new("page.somebody", json!({})));
+    let by_host = Signal::of_fields(["host"], data, NewTask::new("page.operator", json!({})));
     assert!(client.signal(&by_host).await.unwrap().created);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_is_kept_as_long_as_its_guard() {
-    let daemon = Daemon::start(Place::store("sqlite::memory:")).await;
+async fn a_guard_renews_its_lock_until_it_is_dropped() {
+    let daemon = Daemon::start(StoreUrl::new("sqlite::memory:")).await;
     let client = client(&daemon.url);
     let lease = Duration::from_millis(600);
     let guard = client.lock("deploy").lease(lease).name("first").acquire().await.unwrap();
@@ -152,22 +152,22 @@ async fn a_lock_is_kept_as_long_as_its_guard() {
 }
 
 #[tokio::test]
-async fn what_goes_wrong_is_told_and_no_secret_with_it() {
+async fn client_errors_contain_no_secret() {
     assert!(matches!(Client::new("ftp://a"), Err(Error::Address { .. })));
     assert!(matches!(Client::new("no url"), Err(Error::Address { .. })));
-    let builder = Client::builder("http://127.0.0.1:1").token("hunter2");
+    let builder = Client::builder("http://127.0.0.1:1").api_token("hunter2");
     assert!(!format!("{builder:?}").contains("hunter2"));
     let once = Policy::builder(Growth::constant(Duration::ZERO)).attempts(1).build().unwrap();
     let client = builder.policy(once).build().unwrap();
     assert!(!format!("{client:?}").contains("hunter2"));
     let error = client.task("x").await.unwrap_err();
     assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
-    assert!(Client::builder("http://a").token("a\nb").build().is_err());
+    assert!(Client::builder("http://a").api_token("a\nb").build().is_err());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn steps_are_pulled_carried_out_and_reported() {
-    let daemon = Daemon::start(Place::store("sqlite::memory:")).await;
+async fn a_pull_worker_claims_runs_and_reports_steps() {
+    let daemon = Daemon::start(StoreUrl::new("sqlite::memory:")).await;
     let client = client(&daemon.url);
     let graph = NewTask::graph()
         .step("ask", NewStep::new("mail.ask").payload(json!({ "to": "ada" })))
@@ -176,9 +176,9 @@ async fn steps_are_pulled_carried_out_and_reported() {
     let hopeless = client.submit(&NewTask::new("mail.hopeless", json!(1))).await.unwrap();
 
     let lease = Duration::from_secs(1);
-    let tries = AtomicU32::new(0);
+    let attempts = AtomicU32::new(0);
     let handler = move |step: PulledStep| {
-        let is_first = step.operation == "mail.ask" && tries.fetch_add(1, Ordering::SeqCst) == 0;
+        let is_first = step.operation == "mail.ask" && attempts.fetch_add(1, Ordering::SeqCst) == 0;
         async move {
             match step.operation.as_str() {
                 "mail.ask" if is_first => {

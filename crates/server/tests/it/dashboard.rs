@@ -1,6 +1,6 @@
 //! The pages over HTTP: who may open which, their headers, and refusals.
 
-use holdoff_server::{NewToken, Options, Scope};
+use holdoff_server::{NewToken, Options, TokenScope};
 use reqwest::header::{COOKIE, LOCATION, ORIGIN, SET_COOKIE};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Response, StatusCode};
@@ -46,7 +46,7 @@ async fn log_in(daemon: &Daemon, token: &str) -> String {
     cookie.split(';').next().unwrap().to_owned()
 }
 
-async fn every_page_shows_what_is_there(stores: Stores) {
+async fn every_page_renders(stores: Stores) {
     let daemon = Daemon::start(stores.place()).await;
     let target = Target::start(&[400, 409]).await;
     let failed = daemon.submit(&call("mail.send", &target.url)).await;
@@ -74,18 +74,18 @@ async fn every_page_shows_what_is_there(stores: Stores) {
         ("/steps?state=failed&operation=mail.*&min_failures=1", "1 step"),
         ("/failed", "HTTP 400"),
         ("/conflicts", "HTTP 409"),
-        (&*step, "Given up after 1 failure"),
+        (&*step, "Failed for good after 1 failure"),
         (&*format!("{step}?payload=shown"), "&#34;n&#34;: 1.5"),
-        (&*format!("/conflicts/{conflict}/0"), "Resolve and try again"),
+        (&*format!("/conflicts/{conflict}/0"), "Resolve and retry"),
         ("/steps/act?state=failed&action=retry", "Retry 1 step?"),
         ("/queues", "crm.sync"),
         ("/signals", "alert.page"),
         ("/locks", "ci-7"),
         ("/councils", "No acceptor runs in this daemon"),
         ("/ledger", "This daemon has no ledger"),
-        ("/policies", "yours"),
-        ("/policies/standard", "Its waits"),
-        ("/policies/standard?set.attempts=2&scenario=storm&clients=20", "The storm, simulated"),
+        ("/policies", "from the file"),
+        ("/policies/standard", "<h2>Delays</h2>"),
+        ("/policies/standard?set.attempts=2&scenario=storm&clients=20", "Simulation: "),
         ("/policies/standard?set.base=soon", "soon"),
         ("/nodes", "Nodes"),
         ("/audit", "Audit log"),
@@ -114,7 +114,7 @@ async fn every_page_shows_what_is_there(stores: Stores) {
     assert!(!daemon.get(&step).await.text().await.unwrap().contains("&#34;n&#34;"), "payloads are hidden");
 }
 
-async fn what_is_done_from_a_page_is_done_and_written_down(stores: Stores) {
+async fn page_actions_are_performed_and_audited(stores: Stores) {
     let daemon = Daemon::start(stores.place()).await;
     let target = Target::start(&[400, 400, 200]).await;
     let mut failed = Vec::new();
@@ -127,13 +127,13 @@ async fn what_is_done_from_a_page_is_done_and_written_down(stores: Stores) {
     let done = send(&daemon, "/steps/act", "", &form).await;
     assert_eq!(location(&done), "/steps?operation=one&state=failed&done=retry&count=1");
     let said = daemon.get("/steps?operation=one&state=failed&done=retry&count=1").await.text().await.unwrap();
-    assert!(said.contains("1 step: ready to be tried again."), "{said}");
+    assert!(said.contains("1 step: ready for another attempt."), "{said}");
     daemon.until(&failed[0], |task| task["state"] == "succeeded").await;
     assert_eq!(daemon.task(&failed[1]).await["state"], "failed", "the other one was not meant");
 
     let all = send(&daemon, "/steps/act", "", &[("action", "retry")]).await;
     assert_eq!(all.status(), 400);
-    assert!(all.text().await.unwrap().contains("all steps there are would be meant"));
+    assert!(all.text().await.unwrap().contains("all steps would match"));
 
     let paused = send(
         &daemon,
@@ -144,21 +144,21 @@ async fn what_is_done_from_a_page_is_done_and_written_down(stores: Stores) {
     .await;
     assert_eq!(location(&paused), "/queues?done=pause&what=one");
     let audit = daemon.get("/audit").await.text().await.unwrap();
-    for deed in ["steps.retry", "operation.pause"] {
-        assert!(audit.contains(deed), "{deed}: {audit}");
+    for event in ["steps.retry", "operation.pause"] {
+        assert!(audit.contains(event), "{event}: {audit}");
     }
 }
 
-async fn a_session_is_a_token_that_ends_with_another(stores: Stores) {
+async fn a_session_ends_with_its_token(stores: Stores) {
     let daemon = Daemon::start_with(closed(&stores)).await;
-    let keep = daemon.server.keep();
-    let issued = keep.issue(&NewToken::new("ops", Scope::Admin)).await.unwrap();
+    let token_store = daemon.server.token_store();
+    let issued = token_store.issue(&NewToken::new("ops", TokenScope::Admin)).await.unwrap();
 
     let stranger = look(&daemon, "/steps?state=failed", "").await;
     assert_eq!(location(&stranger), "/login?next=%2Fsteps%3Fstate%3Dfailed");
     let wrong = send(&daemon, "/login", "", &[("token", "holdoff_no")]).await;
     assert_eq!((wrong.status(), wrong.headers().get(SET_COOKIE)), (StatusCode::UNAUTHORIZED, None));
-    assert!(wrong.text().await.unwrap().contains("opens nothing here"));
+    assert!(wrong.text().await.unwrap().contains("Invalid API token"));
 
     let form = [("token", issued.token.as_str()), ("next", "/steps?state=failed")];
     let welcome = send(&daemon, "/login", "", &form).await;
@@ -174,13 +174,13 @@ async fn a_session_is_a_token_that_ends_with_another(stores: Stores) {
     assert_eq!(bearer.status(), 401, "a session opens pages alone");
     let again = send(&daemon, "/login", "", &[("token", secret)]).await;
     assert_eq!(again.status(), 401, "a session makes no session");
-    assert_eq!(keep.tokens().await.unwrap().len(), 1, "a session stands in no list");
+    assert_eq!(token_store.tokens().await.unwrap().len(), 1, "a session stands in no list");
 
     let other = log_in(&daemon, &issued.token).await;
     assert_eq!(location(&send(&daemon, "/logout", session, &[]).await), "/login");
     until_refused(&daemon, session).await;
     assert_eq!(look(&daemon, "/steps", &other).await.status(), 200, "the other session goes on");
-    assert!(keep.revoke(&issued.record.id).await.unwrap());
+    assert!(token_store.revoke(&issued.record.id).await.unwrap());
     until_refused(&daemon, &other).await;
     let late = send(&daemon, "/queues/pause", &other, &[("operation", "a"), ("do", "pause")]).await;
     assert_eq!(late.status(), StatusCode::UNAUTHORIZED);
@@ -189,14 +189,14 @@ async fn a_session_is_a_token_that_ends_with_another(stores: Stores) {
 }
 
 /// If the token is revoked during the login, the session is not valid either.
-async fn a_session_is_no_better_than_its_token(stores: Stores) {
+async fn a_session_of_a_revoked_token_is_rejected(stores: Stores) {
     let daemon = Daemon::start_with(closed(&stores)).await;
-    let keep = daemon.server.keep();
-    let issued = keep.issue(&NewToken::new("ops", Scope::Admin)).await.unwrap();
+    let token_store = daemon.server.token_store();
+    let issued = token_store.issue(&NewToken::new("ops", TokenScope::Admin)).await.unwrap();
     // The daemon caches the token for a moment longer.
     assert_eq!(look(&daemon, "/login", "").await.status(), 200);
     let first = log_in(&daemon, &issued.token).await;
-    assert!(keep.revoke(&issued.record.id).await.unwrap());
+    assert!(token_store.revoke(&issued.record.id).await.unwrap());
     let late = send(&daemon, "/login", "", &[("token", &issued.token)]).await;
     if let Some(cookie) = late.headers().get(SET_COOKIE) {
         until_refused(&daemon, cookie.to_str().unwrap().split(';').next().unwrap()).await;
@@ -205,9 +205,10 @@ async fn a_session_is_no_better_than_its_token(stores: Stores) {
 }
 
 /// Another authentication scheme, such as a proxy's own, does not permit forms of other origins.
-async fn another_scheme_is_no_token(stores: Stores) {
+async fn another_authentication_scheme_is_no_token(stores: Stores) {
     let daemon = Daemon::start_with(closed(&stores)).await;
-    let token = daemon.server.keep().issue(&NewToken::new("ops", Scope::Admin)).await.unwrap().token;
+    let token =
+        daemon.server.token_store().issue(&NewToken::new("ops", TokenScope::Admin)).await.unwrap().token;
     let session = log_in(&daemon, &token).await;
     let form = encoded(&[("namespace", "default"), ("operation", "x"), ("do", "pause")]);
     let sent = client().post(format!("{}/queues/pause", daemon.url)).basic_auth("a", Some("b")).body(form);
@@ -226,13 +227,13 @@ async fn until_refused(daemon: &Daemon, session: &str) {
     tokio::time::timeout(std::time::Duration::from_secs(20), refused).await.unwrap();
 }
 
-async fn whoever_may_only_look_changes_nothing(stores: Stores) {
+async fn a_read_only_session_changes_nothing(stores: Stores) {
     let daemon = Daemon::start_with(closed(&stores)).await;
-    let keep = daemon.server.keep();
-    let token = |scope| NewToken::new("somebody", scope);
-    let reader = keep.issue(&token(Scope::Read)).await.unwrap().token;
-    let billing = keep.issue(&token(Scope::Admin).namespace("billing")).await.unwrap().token;
-    let admin = keep.issue(&token(Scope::Admin)).await.unwrap().token;
+    let token_store = daemon.server.token_store();
+    let token = |scope| NewToken::new("operator", scope);
+    let reader = token_store.issue(&token(TokenScope::Read)).await.unwrap().token;
+    let billing = token_store.issue(&token(TokenScope::Admin).namespace("billing")).await.unwrap().token;
+    let admin = token_store.issue(&token(TokenScope::Admin)).await.unwrap().token;
     for (namespace, operation) in [("default", "theirs"), ("billing", "ours")] {
         let task = json!({ "operation": operation, "namespace": namespace, "delay": "1h" });
         let sent = daemon.client.post(format!("{}/v1/tasks", daemon.url)).bearer_auth(&admin).json(&task);
@@ -244,7 +245,7 @@ async fn whoever_may_only_look_changes_nothing(stores: Stores) {
     let form = [("namespace", "default"), ("operation", "theirs"), ("do", "pause")];
     let refused = send(&daemon, "/queues/pause", &session, &form).await;
     assert_eq!(refused.status(), StatusCode::FORBIDDEN);
-    assert!(refused.text().await.unwrap().contains("this needs an API token of scope admin"));
+    assert!(refused.text().await.unwrap().contains("this request needs an API token of scope admin"));
     for place in ["/audit", "/settings", "/steps/act?state=failed&action=retry"] {
         assert_eq!(look(&daemon, place, &session).await.status(), StatusCode::FORBIDDEN, "{place}");
     }
@@ -263,7 +264,7 @@ async fn whoever_may_only_look_changes_nothing(stores: Stores) {
 }
 
 /// Neither a cookie nor a connection from loopback suffices: the form must come from a page of this daemon.
-async fn forms_of_others_are_refused(stores: Stores) {
+async fn cross_origin_forms_are_rejected(stores: Stores) {
     let daemon = Daemon::start(stores.place()).await;
     let send = async |headers: &[(&str, &str)]| {
         let form = [("namespace", "default"), ("operation", "x"), ("do", "pause")];
@@ -282,7 +283,7 @@ async fn forms_of_others_are_refused(stores: Stores) {
     assert_eq!(send(&[(ORIGIN.as_str(), own)]).await, StatusCode::SEE_OTHER);
 }
 
-async fn what_does_not_fit_stands_on_the_next_page(stores: Stores) {
+async fn long_lists_have_pages(stores: Stores) {
     let daemon = Daemon::start(stores.place()).await;
     let many = vec![json!({ "operation": "later", "delay": "1h" }); 51];
     assert_eq!(daemon.post(&json!(many)).await.status(), 201);
@@ -297,11 +298,12 @@ async fn what_does_not_fit_stands_on_the_next_page(stores: Stores) {
     }
 }
 
-async fn pages_stand_under_a_prefix(stores: Stores) {
+async fn pages_work_under_a_prefix(stores: Stores) {
     let mut options = closed(&stores);
     options.server.prefix = "/ops/holdoff".into();
     let daemon = Daemon::start_with(options).await;
-    let token = daemon.server.keep().issue(&NewToken::new("ops", Scope::Admin)).await.unwrap().token;
+    let token =
+        daemon.server.token_store().issue(&NewToken::new("ops", TokenScope::Admin)).await.unwrap().token;
     for under in ["", "/ops/holdoff"] {
         let stranger = look(&daemon, &format!("{under}/steps"), "").await;
         assert_eq!(location(&stranger), "/ops/holdoff/login?next=%2Fsteps");
@@ -318,13 +320,13 @@ async fn pages_stand_under_a_prefix(stores: Stores) {
 }
 
 on_both_stores!(
-    every_page_shows_what_is_there,
-    what_is_done_from_a_page_is_done_and_written_down,
-    a_session_is_a_token_that_ends_with_another,
-    a_session_is_no_better_than_its_token,
-    another_scheme_is_no_token,
-    whoever_may_only_look_changes_nothing,
-    forms_of_others_are_refused,
-    what_does_not_fit_stands_on_the_next_page,
-    pages_stand_under_a_prefix,
+    every_page_renders,
+    page_actions_are_performed_and_audited,
+    a_session_ends_with_its_token,
+    a_session_of_a_revoked_token_is_rejected,
+    another_authentication_scheme_is_no_token,
+    a_read_only_session_changes_nothing,
+    cross_origin_forms_are_rejected,
+    long_lists_have_pages,
+    pages_work_under_a_prefix,
 );

@@ -3,7 +3,7 @@
 use holdoff_testbed::CONDITION_TIMEOUT;
 use std::time::Duration;
 
-use holdoff_server::Place;
+use holdoff_server::StoreUrl;
 use reqwest::Response;
 use serde_json::{Value, json};
 use sqlx::{Connection, Executor, PgConnection};
@@ -57,7 +57,7 @@ impl Listener {
     }
 }
 
-async fn those_who_listen_are_told(stores: Stores) {
+async fn listeners_receive_changes(stores: Stores) {
     let daemon = Daemon::start(stores.place()).await;
     let mut listener = Listener::new(&daemon).await;
     daemon.submit(&json!({ "operation": "a" })).await;
@@ -82,9 +82,9 @@ async fn those_who_listen_are_told(stores: Stores) {
 
 /// After `ready` a listener misses nothing: the daemon does not send it before the first poll.
 #[tokio::test]
-async fn nobody_is_told_ready_before_the_first_look() {
+async fn ready_is_sent_after_the_first_poll() {
     let url = holdoff_testbed::Postgres::shared().create_database("server");
-    let daemon = Daemon::start(Place::store(url.clone())).await;
+    let daemon = Daemon::start(StoreUrl::new(url.clone())).await;
     let mut other = PgConnection::connect(&url).await.unwrap();
     let mut lock = other.begin().await.unwrap();
     lock.execute("lock table holdoff.steps in access exclusive mode").await.unwrap();
@@ -97,14 +97,14 @@ async fn nobody_is_told_ready_before_the_first_look() {
     listener.until("steps", |step| step["operation"] == "a").await;
 }
 
-async fn who_comes_back_is_told_that_some_may_be_missing(stores: Stores) {
+async fn a_reconnecting_listener_gets_a_reset(stores: Stores) {
     let daemon = Daemon::start(stores.place()).await;
     let request = daemon.client.get(format!("{}/v1/events", daemon.url)).header("last-event-id", "7");
     let mut listener = Listener { response: request.send().await.unwrap(), text: String::new() };
     assert_eq!(listener.next().await.unwrap().0, "reset");
 }
 
-async fn only_so_many_may_listen(stores: Stores) {
+async fn the_number_of_listeners_is_limited(stores: Stores) {
     let daemon = Daemon::start(stores.place()).await;
     let mut listeners = Vec::new();
     for _ in 0..256 {
@@ -117,7 +117,7 @@ async fn only_so_many_may_listen(stores: Stores) {
 }
 
 on_both_stores!(
-    those_who_listen_are_told,
-    who_comes_back_is_told_that_some_may_be_missing,
-    only_so_many_may_listen,
+    listeners_receive_changes,
+    a_reconnecting_listener_gets_a_reset,
+    the_number_of_listeners_is_limited,
 );

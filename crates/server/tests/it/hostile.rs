@@ -3,7 +3,7 @@
 use holdoff_testbed::CONDITION_TIMEOUT;
 use std::time::Duration;
 
-use holdoff_server::Place;
+use holdoff_server::StoreUrl;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -21,7 +21,7 @@ fn most_files() -> u64 {
 
 async fn daemon() -> (tempfile::TempDir, Daemon) {
     let folder = tempfile::tempdir().unwrap();
-    let daemon = Daemon::start(Place::directory(folder.path())).await;
+    let daemon = Daemon::start(StoreUrl::in_directory(folder.path())).await;
     (folder, daemon)
 }
 
@@ -41,7 +41,7 @@ async fn connect(daemon: &Daemon) -> TcpStream {
 }
 
 /// Checks that a new client is served and its task accepted.
-async fn serves_others(daemon: &Daemon) {
+async fn assert_serves_others(daemon: &Daemon) {
     let client = reqwest::Client::new();
     let sent =
         client.post(format!("{}/v1/tasks", daemon.url)).json(&json!({ "operation": "a", "delay": "1h" }));
@@ -68,7 +68,7 @@ fn status(answer: &str) -> u16 {
 }
 
 #[tokio::test]
-async fn malformed_bodies_are_refused() {
+async fn malformed_bodies_are_rejected() {
     let (_folder, daemon) = daemon().await;
     let deep = "[".repeat(100_000);
     let bodies: [&[u8]; 9] = [
@@ -91,11 +91,11 @@ async fn malformed_bodies_are_refused() {
             assert!(answer.contains("/problems/invalid-"), "{path}: {answer}");
         }
     }
-    serves_others(&daemon).await;
+    assert_serves_others(&daemon).await;
 }
 
 #[tokio::test]
-async fn huge_bodies_are_not_read() {
+async fn huge_bodies_are_rejected() {
     let (_folder, daemon) = daemon().await;
     for path in ["/v1/tasks", "/v1/locks/acquire", "/v1/policies/lint"] {
         let head = format!(
@@ -114,11 +114,11 @@ async fn huge_bodies_are_not_read() {
     let answer =
         announced.header("content-type", "application/json").body(vec![b' '; 5_000_000]).send().await;
     assert!(answer.is_err() || answer.is_ok_and(|answer| answer.status() == 413));
-    serves_others(&daemon).await;
+    assert_serves_others(&daemon).await;
 }
 
 #[tokio::test]
-async fn paths_lead_nowhere_they_should_not() {
+async fn malicious_paths_are_rejected() {
     let (_folder, daemon) = daemon().await;
     let long = format!("/v1/tasks/{}", "a".repeat(30_000));
     let tricks = [
@@ -150,11 +150,11 @@ async fn paths_lead_nowhere_they_should_not() {
     }
     let longer = raw(&daemon, &get(&format!("/{}", "a".repeat(200_000)))).await;
     assert!([414, 431, 0].contains(&status(&longer)), "{longer}");
-    serves_others(&daemon).await;
+    assert_serves_others(&daemon).await;
 }
 
 #[tokio::test]
-async fn what_is_no_http_is_turned_away() {
+async fn non_http_input_is_rejected() {
     let (_folder, daemon) = daemon().await;
     let mut flood = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n".to_vec();
     for number in 0..5000 {
@@ -182,11 +182,11 @@ async fn what_is_no_http_is_turned_away() {
     // A host name that is not accepted, without any header of a browser.
     let answer = raw(&daemon, b"GET / HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n").await;
     assert_eq!(status(&answer), 421);
-    serves_others(&daemon).await;
+    assert_serves_others(&daemon).await;
 }
 
 #[tokio::test]
-async fn those_who_dawdle_keep_nobody_waiting() {
+async fn slow_clients_delay_no_other_client() {
     most_files();
     let (_folder, daemon) = daemon().await;
     let mut dawdlers = Vec::new();
@@ -201,7 +201,7 @@ async fn those_who_dawdle_keep_nobody_waiting() {
         dawdlers.push(stream);
     }
     for _ in 0..20 {
-        serves_others(&daemon).await;
+        assert_serves_others(&daemon).await;
     }
     // The first of the slow clients gets an error or a closed connection at last, and its request is not accepted.
     let mut dawdler = dawdlers.swap_remove(0);
@@ -224,7 +224,7 @@ async fn those_who_dawdle_keep_nobody_waiting() {
 
 /// Opens as many idle connections as the limit on open files permits, ten thousand at most.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_idle_connections_keep_nobody_out() {
+async fn ten_thousand_idle_connections_block_no_client() {
     let count = usize::try_from(most_files().saturating_sub(6000).min(10_000)).unwrap();
     let (_folder, daemon) = daemon().await;
     let mut idle = Vec::new();
@@ -232,11 +232,11 @@ async fn ten_thousand_idle_connections_keep_nobody_out() {
     for number in 1..=count {
         idle.push(connect(&daemon).await);
         if number % 2000 == 0 {
-            serves_others(&daemon).await;
+            assert_serves_others(&daemon).await;
         }
     }
     eprintln!("{count} connections are idle");
-    serves_others(&daemon).await;
+    assert_serves_others(&daemon).await;
     let listed: Value = daemon.get("/v1/tasks").await.json().await.unwrap();
     assert_eq!(listed["items"].as_array().unwrap().len(), count / 2000 + 1);
     if count > 5000 {

@@ -3,8 +3,8 @@
 use holdoff_testbed::CONDITION_TIMEOUT;
 use std::time::Duration;
 
-use holdoff_ledger::runtime::{Contact, Settings, found, join};
-use holdoff_server::{NewToken, Options, Place, Scope};
+use holdoff_ledger::runtime::{PeerAddress, Settings, create, join};
+use holdoff_server::{NewToken, Options, StoreUrl, TokenScope};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -12,7 +12,7 @@ use crate::bed::{Daemon, answer, options};
 
 /// The options of a daemon, with its ledgers in a directory beside the work.
 fn with_ledgers(folder: &TempDir) -> Options {
-    let mut options = options(Place::directory(folder.path()));
+    let mut options = options(StoreUrl::in_directory(folder.path()));
     let mut settings = Settings::new(folder.path().join("ledger"));
     settings.listen.set_port(0);
     options.ledger = Some(Box::new(settings));
@@ -22,12 +22,12 @@ fn with_ledgers(folder: &TempDir) -> Options {
 /// Starts a daemon that is the only voter of ledgers with these names.
 async fn start(folder: &TempDir, names: &[&str]) -> Daemon {
     for name in names {
-        found(&folder.path().join("ledger"), name).unwrap();
+        create(&folder.path().join("ledger"), name).unwrap();
     }
     let daemon = Daemon::start_with(with_ledgers(folder)).await;
     for name in names {
         // The last step of the start records the node's own address.
-        let is_settled = |status: &Value| status["role"] == "leads" && status["members"] != json!([]);
+        let is_settled = |status: &Value| status["role"] == "leader" && status["members"] != json!([]);
         until(&daemon, name, is_settled).await;
     }
     daemon
@@ -58,9 +58,9 @@ async fn until(daemon: &Daemon, name: &str, is_so: impl Fn(&Value) -> bool) -> V
 }
 
 #[tokio::test]
-async fn a_daemon_without_one_says_how_to_have_one() {
+async fn a_missing_node_is_a_404_with_instructions() {
     let folder = tempfile::tempdir().unwrap();
-    let daemon = Daemon::start(Place::directory(folder.path())).await;
+    let daemon = Daemon::start(StoreUrl::in_directory(folder.path())).await;
     assert_eq!(get(&daemon, "/v1/ledgers").await, json!({ "items": [] }));
     for path in
         ["/v1/ledger", "/v1/ledger/history", "/v1/ledger/events", "/v1/ledger/verify", "/v1/ledger/values/a"]
@@ -74,7 +74,7 @@ async fn a_daemon_without_one_says_how_to_have_one() {
 }
 
 #[tokio::test]
-async fn a_transaction_happens_once_and_everybody_can_see_what_it_did() {
+async fn a_transaction_takes_effect_once_and_is_in_the_history() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = start(&folder, &["default"]).await;
     let opened = submit(&daemon, json!({ "goal": "=> +balance(alice, 30)" })).await;
@@ -87,7 +87,10 @@ async fn a_transaction_happens_once_and_everybody_can_see_what_it_did() {
     assert_eq!(submit(&daemon, body).await, paid, "the same name is the same transaction");
 
     let failed = submit(&daemon, json!({ "goal": "balance(bob, ?b) => -balance(bob, ?b)" })).await;
-    assert_eq!((&failed["outcome"], &failed["why"]), (&json!("failed"), &json!("nothing matches")));
+    assert_eq!(
+        (&failed["outcome"], &failed["reason"]),
+        (&json!("failed"), &json!("no facts match the conditions"))
+    );
     let commands = json!([
         { "put": "colour", "value": { "symbol": "red" } }, { "put": "a/b", "value": "<b>" }, { "increment": "n", "by": 2 },
         { "compare_and_set": "n", "expected": 2, "new": 3 }, { "get": "colour" }
@@ -99,10 +102,10 @@ async fn a_transaction_happens_once_and_everybody_can_see_what_it_did() {
     assert_eq!((&value["key"], &value["value"]), (&json!("a/b"), &json!("<b>")));
     assert!(value["index"].as_u64() >= put["index"].as_u64(), "{value} {put}");
     for how in ["local", "quorum", "lease"] {
-        let body = json!({ "goal": "balance(alice, ?a)", "how": how });
+        let body = json!({ "goal": "balance(alice, ?a)", "consistency": how });
         let found = answer(daemon.send("/v1/ledger/read", &body).await, 200).await;
         assert_eq!(found["result"]["matches"], json!([[20]]), "{how}");
-        assert_eq!(get(&daemon, &format!("/v1/ledger/values/n?how={how}")).await["value"], 3);
+        assert_eq!(get(&daemon, &format!("/v1/ledger/values/n?consistency={how}")).await["value"], 3);
     }
     let said = answer(daemon.get("/v1/ledger/values/nothing").await, 404).await;
     assert_eq!(said["type"], "/problems/no-such-value");
@@ -132,26 +135,26 @@ async fn a_transaction_happens_once_and_everybody_can_see_what_it_did() {
     assert_eq!((&verified["first"], &verified["last"]), (&json!(1), &put["index"]));
     assert_eq!(verified["broken"], Value::Null);
     let said = answer(daemon.send("/v1/ledger/step-down", &json!({})).await, 409).await;
-    assert_eq!(said["type"], "/problems/not-now", "there is nobody else: {said}");
+    assert_eq!(said["type"], "/problems/not-now", "there is no other voter: {said}");
     let made = answer(daemon.send("/v1/ledger/snapshot", &json!({})).await, 200).await;
     assert_eq!(made["through"], put["index"]);
     daemon.server.shutdown().await;
 }
 
 #[tokio::test]
-async fn what_is_not_understood_is_said_and_changes_nothing() {
+async fn invalid_transactions_change_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = start(&folder, &["default"]).await;
     let before = get(&daemon, "/v1/ledger").await["index"].clone();
     let to = "/v1/ledger/transactions";
     for (body, said) in [
-        (json!({}), "expected `goal`, a text, or `commands`"),
-        (json!({ "goal": "=> +a(1)", "commands": [] }), "there are both"),
+        (json!({}), "expected `goal` (a text) or `commands`"),
+        (json!({ "goal": "=> +a(1)", "commands": [] }), "got both"),
         (json!({ "goal": "=> a(" }), "goal: "),
         (json!({ "commands": [{ "get": "a" }, { "put": "a" }] }), "commands[1]: `value` is missing"),
-        (json!({ "commands": [{ "put": "a", "value": 1.5 }] }), "commands[0].value: expected a whole number"),
+        (json!({ "commands": [{ "put": "a", "value": 1.5 }] }), "commands[0].value: expected an integer"),
         (json!({ "goal": "=> +a(1)", "tx_id": "+000000000000000000000000000002a" }), "32 hexadecimal digits"),
-        (json!({ "goal": "=> +a(1)", "timeout": "26s" }), "at most 25s"),
+        (json!({ "goal": "=> +a(1)", "timeout": "26s" }), "expected at most 25s"),
         (json!({ "gaol": "=> +a(1)" }), "unknown field `gaol`"),
     ] {
         let problem = answer(daemon.send(to, &body).await, 400).await;
@@ -164,7 +167,7 @@ async fn what_is_not_understood_is_said_and_changes_nothing() {
         "history?after=-1",
         "history?limit=0",
         "history?limit=1001",
-        "values/a?how=fast",
+        "values/a?consistency=fast",
         "values/%FF",
         "verify?x=1",
     ] {
@@ -173,7 +176,7 @@ async fn what_is_not_understood_is_said_and_changes_nothing() {
     }
     let many = vec![json!({ "get": "a" }); 65];
     let outcome = submit(&daemon, json!({ "commands": many })).await;
-    assert!(outcome["why"].as_str().unwrap().contains("more than 64 commands"), "{outcome}");
+    assert!(outcome["reason"].as_str().unwrap().contains("more than 64 commands"), "{outcome}");
     let after = get(&daemon, "/v1/ledger").await["index"].clone();
     assert_eq!(
         after.as_u64(),
@@ -183,9 +186,9 @@ async fn what_is_not_understood_is_said_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn older_entries_than_are_kept_are_said_to_be_gone() {
+async fn compacted_entries_are_a_410() {
     let folder = tempfile::tempdir().unwrap();
-    found(&folder.path().join("ledger"), "default").unwrap();
+    create(&folder.path().join("ledger"), "default").unwrap();
     let mut options = with_ledgers(&folder);
     options.ledger.as_mut().unwrap().ledger.kept = 16;
     let daemon = Daemon::start_with(options).await;
@@ -204,7 +207,7 @@ async fn older_entries_than_are_kept_are_said_to_be_gone() {
     };
     let said = tokio::time::timeout(CONDITION_TIMEOUT, gone).await.expect("all entries are kept");
     let first = said["first"].as_u64().unwrap();
-    assert_eq!(said["type"], "/problems/history-gone");
+    assert_eq!(said["type"], "/problems/history-compacted");
     assert!(first > 1, "{said}");
     let mut heard = Heard::new(daemon.get("/v1/ledger/events?after=0").await);
     heard.until("event: missed\ndata: {\"first\":").await;
@@ -239,7 +242,7 @@ impl Heard {
 }
 
 #[tokio::test]
-async fn entries_are_told_as_they_are_applied() {
+async fn entries_are_streamed_as_they_are_applied() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = start(&folder, &["default"]).await;
     let head = get(&daemon, "/v1/ledger").await["index"].as_u64().unwrap();
@@ -257,15 +260,15 @@ async fn entries_are_told_as_they_are_applied() {
     heard.until(&format!("event: ready\ndata: {{\"after\":{index}}}")).await;
     let next = submit(&daemon, json!({ "goal": "=> +seen(2)" })).await["index"].clone();
     heard.until(&format!("id: {next}\nevent: entry\n")).await;
-    assert!(!heard.text.contains("seen(1)"), "whoever comes back is not told again: {}", heard.text);
+    assert!(!heard.text.contains("seen(1)"), "a reconnect does not repeat entries: {}", heard.text);
     daemon.server.shutdown().await;
 }
 
 #[tokio::test]
-async fn a_second_daemon_joins_and_without_a_majority_nothing_happens() {
+async fn a_second_daemon_joins_and_commits_need_a_majority() {
     let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let first = start(&folders[0], &["default"]).await;
-    let contact: Contact = get(&first, "/v1/ledger").await["contact"].as_str().unwrap().parse().unwrap();
+    let contact: PeerAddress = get(&first, "/v1/ledger").await["contact"].as_str().unwrap().parse().unwrap();
     let key = join(&folders[1].path().join("ledger"), "default", &[contact]).unwrap().to_string();
     let second = Daemon::start_with(with_ledgers(&folders[1])).await;
     assert_eq!(
@@ -308,7 +311,7 @@ async fn a_second_daemon_joins_and_without_a_majority_nothing_happens() {
 
     let request = first.client.delete(format!("{}/v1/ledger/members/{}", first.url, &key[..10]));
     answer(request.send().await.unwrap(), 400).await;
-    let stranger = holdoff_net::Key::from_secret(&[5; 32]).public();
+    let stranger = holdoff_net::SecretKey::from_secret(&[5; 32]).public();
     let request = first.client.delete(format!("{}/v1/ledger/members/{stranger}", first.url));
     let said = answer(request.send().await.unwrap(), 404).await;
     assert_eq!(said["type"], "/problems/no-such-member");
@@ -326,10 +329,10 @@ async fn a_second_daemon_joins_and_without_a_majority_nothing_happens() {
     assert!(matches!(status, 503 | 504) && said["type"] == expected, "{status} {said}");
     assert_eq!(said["tx_id"], "2".repeat(32));
     assert!(said["detail"].as_str().unwrap().contains("under the same tx_id"), "{said}");
-    let body = json!({ "commands": [{ "get": "alone" }], "how": "quorum", "timeout": "500ms" });
+    let body = json!({ "commands": [{ "get": "alone" }], "consistency": "quorum", "timeout": "500ms" });
     let said = answer(first.send("/v1/ledger/read", &body).await, 503).await;
     assert_eq!(said["type"], "/problems/no-quorum", "{said}");
-    let body = json!({ "commands": [{ "get": "alone" }], "how": "local" });
+    let body = json!({ "commands": [{ "get": "alone" }], "consistency": "local" });
     let found = answer(first.send("/v1/ledger/read", &body).await, 200).await;
     assert_eq!(found["result"], json!([null]), "nothing is applied that no majority has");
     first.server.shutdown().await;
@@ -357,16 +360,16 @@ async fn step_down(daemon: &Daemon) {
 }
 
 #[tokio::test]
-async fn a_token_of_one_namespace_has_one_ledger() {
+async fn a_namespaced_token_sees_one_ledger() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["billing", "default"] {
-        found(&folder.path().join("ledger"), name).unwrap();
+        create(&folder.path().join("ledger"), name).unwrap();
     }
     let mut options = with_ledgers(&folder);
     options.server.require_tokens = true;
     let daemon = Daemon::start_with(options).await;
-    let new = NewToken::new("one", Scope::Work).namespace("billing");
-    let token = daemon.server.keep().issue(&new).await.unwrap().token;
+    let new = NewToken::new("one", TokenScope::Work).namespace("billing");
+    let token = daemon.server.token_store().issue(&new).await.unwrap().token;
     let ask = async |path: &str| {
         let request = daemon.client.get(format!("{}{path}", daemon.url)).bearer_auth(&token);
         let response = request.send().await.unwrap();
@@ -393,7 +396,7 @@ async fn a_token_of_one_namespace_has_one_ledger() {
 }
 
 #[tokio::test]
-async fn what_it_counts_is_told() {
+async fn ledger_metrics_are_exported() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = start(&folder, &["counted"]).await;
     let goal = |goal: &str| json!({ "namespace": "counted", "goal": goal });
@@ -418,7 +421,7 @@ async fn what_it_counts_is_told() {
 }
 
 #[tokio::test]
-async fn whoever_listens_to_everything_is_told_of_ledgers_too() {
+async fn ledger_changes_are_streamed_as_events() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = start(&folder, &["default"]).await;
     let mut heard = Heard::new(daemon.get("/v1/events").await);
@@ -430,7 +433,7 @@ async fn whoever_listens_to_everything_is_told_of_ledgers_too() {
 }
 
 #[tokio::test]
-async fn its_page_shows_what_people_wrote_as_text() {
+async fn the_ledger_page_escapes_user_input() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = start(&folder, &["default", "other"]).await;
     submit(&daemon, json!({ "goal": "=> +note(\"<script>planted()</script>\")" })).await;
@@ -448,11 +451,11 @@ async fn its_page_shows_what_people_wrote_as_text() {
     assert!(!text.contains("<script>planted") && !text.contains("<img src=x"), "{text}");
     for shown in [
         "note(&#34;&#60;script&#62;planted()&#60;/script&#62;&#34;)",
-        "is not there to be retracted",
+        "does not exist and cannot be removed",
         "class=\"after\"",
         "and 12 more",
-        "<span class=\"state succeeded\">leads</span>",
-        "<span class=\"state succeeded\">holds</span>",
+        "<span class=\"state succeeded\">leader</span>",
+        "<span class=\"state succeeded\">valid</span>",
         "href=\"/ledger?namespace=other\"",
     ] {
         assert!(text.contains(shown), "no {shown} in {text}");

@@ -3,8 +3,8 @@
 use holdoff_testbed::CONDITION_TIMEOUT;
 use std::time::Duration;
 
-use holdoff_ledger::runtime::{Contact, Settings, found, join};
-use holdoff_server::{Options, Place, Server};
+use holdoff_ledger::runtime::{PeerAddress, Settings, create, join};
+use holdoff_server::{Options, Server, StoreUrl};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -12,7 +12,7 @@ use crate::bed::{Daemon, answer, options};
 
 /// The options of a daemon, with its ledgers in a directory beside the work, and its locks in the ledger of this name.
 fn with_locks_in(folder: &TempDir, name: &str) -> Options {
-    let mut options = options(Place::directory(folder.path()));
+    let mut options = options(StoreUrl::in_directory(folder.path()));
     let mut settings = Settings::new(folder.path().join("ledger"));
     settings.listen.set_port(0);
     options.ledger = Some(Box::new(settings));
@@ -50,9 +50,9 @@ async fn acquire(daemon: &Daemon, key: &str, status: u16) -> Value {
 }
 
 #[tokio::test]
-async fn a_daemon_that_has_no_such_ledger_does_not_start_and_says_how_to_have_one() {
+async fn a_missing_ledger_for_locks_prevents_the_start() {
     let folder = tempfile::tempdir().unwrap();
-    found(&folder.path().join("ledger"), "other").unwrap();
+    create(&folder.path().join("ledger"), "other").unwrap();
     let refused = Server::start(with_locks_in(&folder, "mine")).await.unwrap_err().to_string();
     for said in
         ["`mine`", "[lock]", "holdoff ledger init --namespace mine", "holdoff ledger join --namespace mine"]
@@ -66,9 +66,9 @@ async fn a_daemon_that_has_no_such_ledger_does_not_start_and_says_how_to_have_on
 }
 
 #[tokio::test]
-async fn locks_in_a_ledger_outlast_the_daemon_and_their_tokens_go_on() {
+async fn locks_in_a_ledger_survive_a_restart() {
     let folder = tempfile::tempdir().unwrap();
-    found(&folder.path().join("ledger"), "default").unwrap();
+    create(&folder.path().join("ledger"), "default").unwrap();
     let daemon = start(&folder).await;
     assert_eq!(daemon.server.locks_ledger(), Some("default"));
     let first = acquire(&daemon, "deploy", 200).await;
@@ -92,23 +92,23 @@ async fn locks_in_a_ledger_outlast_the_daemon_and_their_tokens_go_on() {
     let second = acquire(&daemon, "deploy", 200).await;
     assert!(second["token"].as_u64() > first["token"].as_u64(), "{second}");
 
-    let era = answer(daemon.send("/v1/locks/raise-era", &json!({})).await, 200).await;
-    assert_eq!(era, json!({ "era": 1 }));
+    let epoch = answer(daemon.send("/v1/locks/bump-epoch", &json!({})).await, 200).await;
+    assert_eq!(epoch, json!({ "epoch": 1 }));
     let seized = answer(daemon.send("/v1/locks/force-release", &json!({ "key": "deploy" })).await, 200).await;
     assert_eq!(seized["released"], true);
     let third = acquire(&daemon, "deploy", 200).await;
-    assert!(third["token"].as_u64().unwrap() > 1 << 32, "an era stands in the high bits: {third}");
+    assert!(third["token"].as_u64().unwrap() > 1 << 32, "the epoch is in the high bits: {third}");
     let audit = answer(daemon.get("/v1/audit").await, 200).await;
-    assert!(audit.to_string().contains("lock.raise-era"), "{audit}");
+    assert!(audit.to_string().contains("lock.bump-epoch"), "{audit}");
     daemon.server.shutdown().await;
 }
 
 /// A caller that knows a lock's nonce can release the lock. The ledger's rows contain the nonce, so the API does not
 /// show them.
 #[tokio::test]
-async fn what_proves_whose_a_lock_is_stays_untold_and_its_rows_cannot_be_written() {
+async fn the_api_hides_lock_rows_and_their_nonces() {
     let folder = tempfile::tempdir().unwrap();
-    found(&folder.path().join("ledger"), "default").unwrap();
+    create(&folder.path().join("ledger"), "default").unwrap();
     let daemon = start(&folder).await;
     let held = acquire(&daemon, "deploy", 200).await;
     let proof = held["lock"].as_str().unwrap();
@@ -133,7 +133,7 @@ async fn what_proves_whose_a_lock_is_stays_untold_and_its_rows_cannot_be_written
     answer(daemon.send("/v1/ledger/read", &read).await, 400).await;
     for command in [
         json!({ "delete": row }),
-        json!({ "put": "holdoff/locks", "value": "{\"era\":0,\"floor\":0}" }),
+        json!({ "put": "holdoff/locks", "value": "{\"epoch\":0,\"floor\":0}" }),
         json!({ "compare_and_set": row, "new": "free" }),
     ] {
         let said = daemon.send("/v1/ledger/transactions", &json!({ "commands": [command] })).await;
@@ -145,12 +145,12 @@ async fn what_proves_whose_a_lock_is_stays_untold_and_its_rows_cannot_be_written
 }
 
 #[tokio::test]
-async fn a_daemon_that_nobody_has_let_in_yet_serves_the_rest_and_has_locks_as_soon_as_it_is() {
+async fn a_joining_daemon_serves_work_and_gets_locks_after_admission() {
     let [one, two] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    found(&one.path().join("ledger"), "default").unwrap();
+    create(&one.path().join("ledger"), "default").unwrap();
     let first = start(&one).await;
     let status = answer(first.get("/v1/ledger").await, 200).await;
-    let member: Contact = status["contact"].as_str().unwrap().parse().unwrap();
+    let member: PeerAddress = status["contact"].as_str().unwrap().parse().unwrap();
     join(&two.path().join("ledger"), "default", &[member]).unwrap();
     let second = Daemon::start_with(with_locks_in(&two, "default")).await;
     let contact = answer(second.get("/v1/ledger").await, 200).await["contact"].as_str().unwrap().to_owned();
@@ -167,7 +167,7 @@ async fn a_daemon_that_nobody_has_let_in_yet_serves_the_rest_and_has_locks_as_so
     assert_eq!(answer(second.get("/v1/locks").await, 503).await["type"], "/problems/not-joined");
     assert_eq!(second.get("/locks").await.status(), 503);
     second.submit(&json!({ "operation": "mail.send" })).await;
-    let signal = json!({ "fingerprint": "disk full", "task": { "operation": "page.somebody" } });
+    let signal = json!({ "fingerprint": "disk full", "task": { "operation": "page.operator" } });
     let taken = answer(second.send("/v1/signals", &signal).await, 201).await;
     assert_eq!(answer(second.send("/v1/signals", &signal).await, 200).await["task"], taken["task"]);
 

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use holdoff_lock::Locks;
-use holdoff_server::Place;
+use holdoff_server::StoreUrl;
 use serde_json::{Value, json};
 
 use crate::bed::Daemon;
 
-async fn daemon() -> (tempfile::TempDir, Place, Daemon) {
+async fn daemon() -> (tempfile::TempDir, StoreUrl, Daemon) {
     let folder = tempfile::tempdir().unwrap();
-    let place = Place::directory(folder.path());
+    let place = StoreUrl::in_directory(folder.path());
     let daemon = Daemon::start(place.clone()).await;
     (folder, place, daemon)
 }
@@ -28,7 +28,7 @@ async fn get(daemon: &Daemon, path: &str) -> (u16, Value) {
 }
 
 #[tokio::test]
-async fn a_lock_is_lent_kept_and_given_back() {
+async fn a_lock_is_acquired_renewed_and_released() {
     let (_folder, _, daemon) = daemon().await;
     let wish = json!({ "key": "invoice 7", "lease": "2s", "name": "billing-1" });
     let (status, mine) = post(&daemon, "acquire", &wish).await;
@@ -42,7 +42,7 @@ async fn a_lock_is_lent_kept_and_given_back() {
         (&refused["holder"]["name"], &refused["holder"]["token"]),
         (&json!("billing-1"), &mine["token"])
     );
-    assert_eq!(refused["holder"].get("nonce"), None, "nobody else learns what lets it go");
+    assert_eq!(refused["holder"].get("nonce"), None, "other clients do not learn the nonce");
     let (status, _) = post(&daemon, "acquire", &json!({ "key": "invoice 7", "wait": "100ms" })).await;
     assert_eq!(status, 409);
 
@@ -67,7 +67,7 @@ async fn a_lock_is_lent_kept_and_given_back() {
 }
 
 #[tokio::test]
-async fn a_holder_that_does_not_renew_makes_room() {
+async fn an_expired_lease_is_granted_to_the_next_waiter() {
     let (_folder, _, daemon) = daemon().await;
     let (_, first) = post(&daemon, "acquire", &json!({ "key": "a", "lease": "500ms" })).await;
     let (status, second) = post(&daemon, "acquire", &json!({ "key": "a", "wait": "5s" })).await;
@@ -76,7 +76,7 @@ async fn a_holder_that_does_not_renew_makes_room() {
 }
 
 #[tokio::test]
-async fn locks_are_looked_at_and_taken_by_force() {
+async fn locks_are_listed_and_released_by_force() {
     let (_folder, _, daemon) = daemon().await;
     for (key, namespace) in [("a1", "default"), ("a2", "default"), ("b1", "default"), ("a1", "eu")] {
         let (_, mine) = post(&daemon, "acquire", &json!({ "key": key, "namespace": namespace })).await;
@@ -115,18 +115,18 @@ async fn locks_are_looked_at_and_taken_by_force() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_explained() {
+async fn invalid_lock_requests_name_the_problem() {
     let (_folder, _, daemon) = daemon().await;
     let long = "k".repeat(70_000);
     for (what, body, expected) in [
         ("acquire", json!({}), "expected `key`"),
         ("acquire", json!({ "key": "" }), "empty"),
         ("acquire", json!({ "key": "a", "key_base64": "YQ==" }), "both"),
-        ("acquire", json!({ "key_base64": "?" }), "no base64"),
+        ("acquire", json!({ "key_base64": "?" }), "not base64"),
         ("acquire", json!({ "key": long }), "70000 bytes"),
         ("acquire", json!({ "key": "a", "lease": "1ms" }), "between 100ms"),
         ("acquire", json!({ "key": "a", "lease": "5" }), "lease: "),
-        ("acquire", json!({ "key": "a", "wait": "1m" }), "at most 25s"),
+        ("acquire", json!({ "key": "a", "wait": "1m" }), "expected at most 25s"),
         ("acquire", json!({ "key": "a", "name": "n".repeat(300) }), "name has 300 bytes"),
         ("acquire", json!({ "key": "a", "leese": "1s" }), "leese: unknown field"),
         ("renew", json!({ "key": "a", "token": 1 }), "missing field `lock`"),
@@ -138,7 +138,7 @@ async fn what_is_wrong_is_explained() {
     }
     let (status, problem) = post(&daemon, "acquire", &json!({ "key": "k".repeat(200_000) })).await;
     assert_eq!((status, &problem["type"]), (413, &json!("/problems/too-large")), "{problem}");
-    assert_eq!(get(&daemon, "/v1/locks/show?key=nobody's").await.0, 404);
+    assert_eq!(get(&daemon, "/v1/locks/show?key=unknown").await.0, 404);
     assert_eq!(get(&daemon, "/v1/locks?hold=1").await.0, 400);
     let plain = daemon.client.post(format!("{}/v1/locks/acquire", daemon.url)).body("{\"key\":\"a\"}");
     assert_eq!(plain.send().await.unwrap().status(), 415, "a page elsewhere cannot take a lock");
@@ -146,9 +146,9 @@ async fn what_is_wrong_is_explained() {
 
 /// A client that disconnects while it waits leaves the queue and is not granted the lock.
 #[tokio::test]
-async fn a_client_that_goes_away_leaves_nothing() {
+async fn a_disconnected_client_leaves_the_lock_queue() {
     let (_folder, place, daemon) = daemon().await;
-    let elsewhere = Locks::open(place.url()).await.unwrap();
+    let elsewhere = Locks::open(place.as_str()).await.unwrap();
     let held = elsewhere.acquire("a").await.unwrap();
     let url = format!("{}/v1/locks/acquire", daemon.url);
     let request = daemon.client.post(url).json(&json!({ "key": "a", "wait": "20s" }));
@@ -157,7 +157,7 @@ async fn a_client_that_goes_away_leaves_nothing() {
     asked.abort();
     until(&elsewhere, 0).await;
     held.release().await.unwrap();
-    assert!(elsewhere.try_acquire("a").await.unwrap().is_some(), "nobody has it");
+    assert!(elsewhere.try_acquire("a").await.unwrap().is_some(), "the lock is free");
 }
 
 async fn until(locks: &Locks, waiting: u32) {
@@ -166,5 +166,5 @@ async fn until(locks: &Locks, waiting: u32) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(5), look).await.unwrap();
+    tokio::time::timeout(holdoff_testbed::CONDITION_TIMEOUT, look).await.unwrap();
 }

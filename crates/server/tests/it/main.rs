@@ -12,22 +12,18 @@
 mod bed;
 
 mod acceptor;
-mod api;
 mod client;
 mod dashboard;
 mod events;
 #[cfg(unix)]
 mod hostile;
-mod keep;
 mod ledger;
 mod lock_ledger;
 mod locks;
-mod looks;
 #[cfg(feature = "otlp")]
 mod otlp;
 mod policies;
 mod problems;
-mod quiet;
 mod routes;
 mod signals;
 mod steps;

@@ -5,7 +5,7 @@ use holdoff_testbed::CONDITION_TIMEOUT;
 use axum::Router;
 use axum::extract::State;
 use axum::routing::post;
-use holdoff_server::Place;
+use holdoff_server::StoreUrl;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -60,15 +60,15 @@ fn attribute<'a>(span: &'a Value, key: &str) -> &'a str {
 }
 
 #[tokio::test]
-async fn a_request_and_its_step_go_on_with_the_callers_trace() {
+async fn a_request_and_its_step_continue_the_callers_trace() {
     let (url, mut spans) = collector().await;
-    let (traces, sending) = holdoff_server::otlp::traces(&url).unwrap();
+    let (traces, sending) = holdoff_server::otlp::new_pipeline(&url).unwrap();
     // The daemon's tasks run on this thread.
     let _tracing = tracing_subscriber::registry().with(traces).set_default();
     let stopping = CancellationToken::new();
     let sent = tokio::spawn(sending.run(stopping.clone()));
 
-    let daemon = Daemon::start(Place::store("sqlite::memory:")).await;
+    let daemon = Daemon::start(StoreUrl::new("sqlite::memory:")).await;
     let target = Target::start(&[]).await;
     let task = call("order.confirm", &target.url);
     let request = daemon.client.post(format!("{}/v1/tasks", daemon.url)).json(&task);
@@ -94,6 +94,6 @@ async fn a_request_and_its_step_go_on_with_the_callers_trace() {
 }
 
 #[test]
-fn an_address_that_is_none_is_refused() {
-    assert!(holdoff_server::otlp::traces("not an address").is_err());
+fn an_invalid_endpoint_is_rejected() {
+    assert!(holdoff_server::otlp::new_pipeline("not an address").is_err());
 }

@@ -1,14 +1,18 @@
-//! Problem responses of the daemon, and its endpoints for monitoring.
+//! Problem responses of the daemon, its endpoints for monitoring, and its log.
 
-use holdoff_server::Place;
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use holdoff_server::{Server, StoreUrl};
 use reqwest::Response;
 use serde_json::{Value, json};
+use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::bed::{Daemon, Target, call, options};
+use crate::bed::{Daemon, Target, call, options, show_logs};
 
 async fn daemon() -> (tempfile::TempDir, Daemon) {
     let folder = tempfile::tempdir().unwrap();
-    let daemon = Daemon::start(Place::directory(folder.path())).await;
+    let daemon = Daemon::start(StoreUrl::in_directory(folder.path())).await;
     (folder, daemon)
 }
 
@@ -25,7 +29,7 @@ async fn problem(response: Response, status: u16, kind: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_cannot_be_taken_in_is_explained() {
+async fn invalid_submissions_name_the_problem() {
     let (_folder, daemon) = daemon().await;
     let http = json!({ "url": "http://localhost/" });
     let step = |name: &str, after: &str| json!({ "name": name, "operation": "a", "after": [after] });
@@ -34,22 +38,22 @@ async fn what_cannot_be_taken_in_is_explained() {
         (json!("text"), "expected struct TaskForm"),
         (json!({ "operation": "" }), "operation \"\" cannot be used"),
         (json!({ "operaton": "a" }), "unknown field `operaton`"),
-        (json!({ "operation": "a", "steps": [] }), "there are both"),
+        (json!({ "operation": "a", "steps": [] }), "got both"),
         (json!({ "steps": [] }), "has no steps"),
         (json!({ "steps": [{ "operation": "a" }] }), "steps[0]: missing field `name`"),
-        (json!({ "steps": [step("x", "y")] }), "comes after `y`, but there is no such step"),
-        (json!({ "steps": [step("x", "y"), step("y", "x")] }), "in a circle"),
-        (json!({ "steps": [step("x", "y")], "queue": "q" }), "`queue` belongs into each of the steps"),
+        (json!({ "steps": [step("x", "y")] }), "runs after `y`, but the task has no step of that name"),
+        (json!({ "steps": [step("x", "y"), step("y", "x")] }), "in a cycle"),
+        (json!({ "steps": [step("x", "y")], "queue": "q" }), "`queue` belongs in each step"),
         (json!({ "operation": "a", "http": http, "payload": 1 }), "both `http` and `payload`"),
-        (json!({ "operation": "a", "http": { "url": "ftp://x/" } }), "no request that can be made"),
+        (json!({ "operation": "a", "http": { "url": "ftp://x/" } }), "has an invalid HTTP request"),
         (
             json!({ "operation": "a", "http": { "url": "http://x/", "methd": "GET" } }),
             "http.methd: unknown field",
         ),
         (json!({ "operation": "a", "http": { "url": "http://x/", "timeout": "5" } }), "http.timeout: "),
-        (json!({ "operation": "a", "delay": "soon" }), "delay: \"soon\" is no time"),
+        (json!({ "operation": "a", "delay": "soon" }), "delay: invalid duration \"soon\""),
         (json!({ "operation": "a", "priority": 10 }), "priority 10: expected 0"),
-        (json!({ "operation": "a", "policy": "nobody's" }), "policy `nobody's`, which is not defined"),
+        (json!({ "operation": "a", "policy": "missing" }), "policy `missing`, which is not defined"),
         (json!([{ "operation": "a" }, { "operation": 1 }]), "[1].operation: invalid type"),
         (json!([{ "operation": "a" }, {}]), "[1]: expected `operation`"),
         (Value::Array(vec![json!({ "operation": "a" }); 1001]), "at most 1000"),
@@ -63,7 +67,7 @@ async fn what_cannot_be_taken_in_is_explained() {
 }
 
 #[tokio::test]
-async fn what_is_not_json_is_refused() {
+async fn a_body_that_is_not_json_is_rejected() {
     let (_folder, daemon) = daemon().await;
     let post = || daemon.client.post(format!("{}/v1/tasks", daemon.url));
     let plain = post().body(r#"{"operation":"a"}"#).send().await.unwrap();
@@ -78,7 +82,7 @@ async fn what_is_not_json_is_refused() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_is_refused() {
+async fn oversized_bodies_are_rejected() {
     let (_folder, daemon) = daemon().await;
     let payload = json!({ "operation": "a", "payload": "x".repeat(300 << 10) });
     let detail = problem(daemon.post(&payload).await, 413, "too-large").await;
@@ -89,9 +93,9 @@ async fn what_is_too_large_is_refused() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_said_to_be_so() {
+async fn missing_objects_are_a_404() {
     let (_folder, daemon) = daemon().await;
-    problem(daemon.get("/nowhere").await, 404, "no-such-page").await;
+    problem(daemon.get("/nowhere").await, 404, "not-found").await;
     problem(daemon.get("/v1/tasks/17").await, 400, "invalid-id").await;
     problem(daemon.get("/v1/tasks/0192f0c1-2345-7abc-8def-0123456789ab").await, 404, "no-such-task").await;
     problem(
@@ -102,13 +106,13 @@ async fn what_is_not_there_is_said_to_be_so() {
     .await;
     let get = daemon.get("/v1/signals").await;
     assert_eq!(get.headers()["allow"], "POST");
-    problem(get, 405, "no-such-method").await;
+    problem(get, 405, "method-not-allowed").await;
 }
 
 #[tokio::test]
-async fn a_full_queue_says_when_to_come_back() {
+async fn a_full_queue_returns_a_retry_after() {
     let folder = tempfile::tempdir().unwrap();
-    let mut options = options(Place::directory(folder.path()));
+    let mut options = options(StoreUrl::in_directory(folder.path()));
     options.settings.max_depth = 1;
     let daemon = Daemon::start_with(options).await;
     daemon.submit(&json!({ "operation": "a" })).await;
@@ -119,22 +123,22 @@ async fn a_full_queue_says_when_to_come_back() {
 }
 
 #[tokio::test]
-async fn names_beyond_the_limit_are_refused() {
+async fn queues_beyond_the_limit_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
-    let mut options = options(Place::directory(folder.path()));
+    let mut options = options(StoreUrl::in_directory(folder.path()));
     options.settings.max_namespace_lanes = 2;
     let daemon = Daemon::start_with(options).await;
     for operation in ["a", "b", "a"] {
         daemon.submit(&json!({ "operation": operation })).await;
     }
-    problem(daemon.post(&json!({ "operation": "c" })).await, 422, "too-many-lanes").await;
+    problem(daemon.post(&json!({ "operation": "c" })).await, 422, "too-many-queues").await;
     let signal = json!({ "fingerprint": "f", "task": { "operation": "c" } });
     let signalled = daemon.client.post(format!("{}/v1/signals", daemon.url)).json(&signal).send().await;
-    problem(signalled.unwrap(), 422, "too-many-lanes").await;
+    problem(signalled.unwrap(), 422, "too-many-queues").await;
 }
 
 #[tokio::test]
-async fn a_name_of_somebody_elses_is_not_answered_to() {
+async fn a_foreign_host_is_rejected() {
     let (_folder, daemon) = daemon().await;
     let rebound = daemon.client.get(&daemon.url).header("host", "evil.example").send().await.unwrap();
     problem(rebound, 421, "wrong-host").await;
@@ -143,7 +147,7 @@ async fn a_name_of_somebody_elses_is_not_answered_to() {
 /// A page of another origin can make a browser call loopback under loopback's own name, but the browser reports the
 /// page's origin.
 #[tokio::test]
-async fn a_page_from_elsewhere_is_not_answered_where_no_token_is_needed() {
+async fn a_foreign_origin_is_rejected_without_tokens() {
     let (_folder, daemon) = daemon().await;
     let with = async |origin: &str| {
         let request = daemon.client.post(format!("{}/v1/tasks", daemon.url)).header("origin", origin);
@@ -158,7 +162,7 @@ async fn a_page_from_elsewhere_is_not_answered_where_no_token_is_needed() {
 }
 
 #[tokio::test]
-async fn watchers_find_what_they_look_for() {
+async fn monitoring_endpoints_answer() {
     let (_folder, daemon) = daemon().await;
     let target = Target::start(&[]).await;
     let id = daemon.submit(&call("watched", &target.url)).await;
@@ -172,7 +176,7 @@ async fn watchers_find_what_they_look_for() {
     }
     let metrics = daemon.get("/metrics").await.text().await.unwrap();
     for expected in [
-        "# HELP holdoff_work_submitted_total steps taken in",
+        "# HELP holdoff_work_submitted_total steps that were accepted",
         "holdoff_work_submitted_total{namespace=\"default\",queue=\"default\",operation=\"watched\"} 1",
         "holdoff_server_requests_total{route=\"/v1/tasks\",method=\"POST\",status=\"201\"}",
         "holdoff_server_request_seconds_bucket{route=\"/v1/tasks\",le=\"0.001\"}",
@@ -184,7 +188,7 @@ async fn watchers_find_what_they_look_for() {
 }
 
 #[tokio::test]
-async fn the_page_shows_counts_and_failures_and_runs_nothing() {
+async fn the_steps_page_escapes_user_input() {
     let (_folder, daemon) = daemon().await;
     let target = Target::start(&[404]).await;
     daemon
@@ -208,4 +212,38 @@ async fn the_page_shows_counts_and_failures_and_runs_nothing() {
     }
     let style = daemon.get("/assets/style.css").await;
     assert_eq!(style.headers()["content-type"], "text/css; charset=utf-8");
+}
+
+/// Everything that was logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Postgres sends a notice for each table that already exists. The daemon does not log these notices.
+#[tokio::test]
+async fn a_start_on_an_existing_store_logs_no_notices() {
+    // Without a second subscriber, a call site that another thread reaches first would stay disabled here.
+    show_logs();
+    let log = Log::default();
+    let writer = log.clone();
+    let logging = tracing_subscriber::fmt().with_max_level(tracing::Level::INFO);
+    let _guard = logging.with_writer(move || writer.clone()).set_default();
+    let url = holdoff_testbed::Postgres::shared().create_database("server");
+    for _ in 0..2 {
+        Server::start(options(StoreUrl::new(url.clone()))).await.unwrap().shutdown().await;
+    }
+    tracing::info!("what is logged is seen");
+    let said = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    assert!(said.contains("what is logged is seen"), "{said}");
+    assert!(!said.contains("already exists"), "{said}");
 }

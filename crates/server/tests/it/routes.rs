@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use holdoff_server::{NewToken, Place, Scope};
+use holdoff_server::{NewToken, StoreUrl, TokenScope};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::Value;
 
@@ -13,8 +13,8 @@ use crate::bed::{Daemon, options};
 struct Row {
     method: String,
     route: String,
-    scope: Option<Scope>,
-    narrowed: bool,
+    scope: Option<TokenScope>,
+    namespaced: bool,
 }
 
 fn table() -> Vec<Row> {
@@ -23,7 +23,7 @@ fn table() -> Vec<Row> {
     let row = |line: &str| {
         let cells: Vec<_> = line.split('|').map(|cell| cell.trim().trim_matches('`').to_owned()).collect();
         let scope = (cells[3] != "none").then(|| cells[3].parse().unwrap());
-        Row { method: cells[1].clone(), route: cells[2].clone(), scope, narrowed: cells[4] == "yes" }
+        Row { method: cells[1].clone(), route: cells[2].clone(), scope, namespaced: cells[4] == "yes" }
     };
     rows.map(row).collect()
 }
@@ -37,15 +37,15 @@ fn served() -> Vec<Row> {
         for (method, operation) in item.as_object().unwrap() {
             let words = operation["security"][0]["token"].as_array().cloned().unwrap_or_default();
             let scope = words.first().map(|word| word.as_str().unwrap().parse().unwrap());
-            let narrowed = words.iter().any(|word| word == "namespace");
-            rows.push(Row { method: method.to_uppercase(), route: route.clone(), scope, narrowed });
+            let namespaced = words.iter().any(|word| word == "namespace");
+            rows.push(Row { method: method.to_uppercase(), route: route.clone(), scope, namespaced });
         }
     }
     let page = |page: holdoff_server::PageRoute| Row {
         method: page.method.to_owned(),
         route: page.route.to_owned(),
         scope: page.scope,
-        narrowed: page.narrowed,
+        namespaced: page.namespaced,
     };
     rows.extend(holdoff_server::pages().into_iter().map(page));
     rows
@@ -57,11 +57,11 @@ fn is_page(row: &Row) -> bool {
 }
 
 #[test]
-fn every_route_has_its_row_and_every_row_its_route() {
+fn the_documented_routes_equal_the_served_routes() {
     let written = |row: &Row| {
-        let scope = row.scope.map_or("none", Scope::name);
-        let narrowed = row.scope.map_or("", |_| if row.narrowed { "yes" } else { "no" });
-        format!("| `{}` | `{}` | {scope} | {narrowed} |", row.method, row.route).replace("|  |", "| |")
+        let scope = row.scope.map_or("none", TokenScope::name);
+        let namespaced = row.scope.map_or("", |_| if row.namespaced { "yes" } else { "no" });
+        format!("| `{}` | `{}` | {scope} | {namespaced} |", row.method, row.route).replace("|  |", "| |")
     };
     let [router, table] = [served(), table()].map(|rows| rows.iter().map(written).collect::<BTreeSet<_>>());
     assert!(router.len() > 30, "{router:?}");
@@ -72,25 +72,25 @@ fn every_route_has_its_row_and_every_row_its_route() {
 }
 
 #[tokio::test]
-async fn every_row_is_true() {
+async fn every_route_enforces_its_documented_scope() {
     let folder = tempfile::tempdir().unwrap();
-    let mut options = options(Place::directory(folder.path()));
+    let mut options = options(StoreUrl::in_directory(folder.path()));
     options.server.require_tokens = true;
     let mut daemon = Daemon::start_with(options).await;
     let no_redirects = reqwest::redirect::Policy::none();
     daemon.client = reqwest::Client::builder().redirect(no_redirects).build().unwrap();
-    let keep = daemon.server.keep();
+    let token_store = daemon.server.token_store();
     let mut tokens = Vec::new();
-    for scope in Scope::ALL {
+    for scope in TokenScope::ALL {
         for namespace in [None, Some("billing")] {
             let new = NewToken::new(format!("{scope}"), scope);
             let new = namespace.into_iter().fold(new, NewToken::namespace);
-            tokens.push((scope, namespace, keep.issue(&new).await.unwrap().token));
+            tokens.push((scope, namespace, token_store.issue(&new).await.unwrap().token));
         }
     }
     let ask = async |row: &Row, token: Option<&str>| {
-        let nobodys = "00000000-0000-0000-0000-000000000000";
-        let path = row.route.replace("{id}", nobodys).replace("{task}", nobodys);
+        let unknown = "00000000-0000-0000-0000-000000000000";
+        let path = row.route.replace("{id}", unknown).replace("{task}", unknown);
         let path = path.replace("{number}", "0").replace("{name}", "standard").replace("{key}", "none");
         let method: Method = row.method.parse().unwrap();
         let mut request = daemon.client.request(method, format!("{}{path}", daemon.url));
@@ -139,7 +139,7 @@ async fn every_row_is_true() {
         for (scope, namespace, token) in &tokens {
             let answer = ask(&row, Some(token)).await;
             let is_allowed = row.scope.is_none_or(|needed| *scope >= needed)
-                && (namespace.is_none() || row.narrowed || row.scope.is_none());
+                && (namespace.is_none() || row.namespaced || row.scope.is_none());
             let is_refused = matches!(answer.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
             assert_eq!(is_refused, !is_allowed, "{row:?} {scope} {namespace:?}: {}", answer.status());
             assert!(!answer.status().is_server_error(), "{row:?}: {}", answer.status());

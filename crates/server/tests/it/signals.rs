@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use holdoff_lock::Locks;
-use holdoff_server::Place;
+use holdoff_server::StoreUrl;
 use holdoff_work::Fingerprint;
 use reqwest::Response;
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ async fn taken(response: Response, status: u16) -> Value {
 }
 
 fn signal(fingerprint: &str) -> Value {
-    json!({ "fingerprint": fingerprint, "task": { "operation": "page.somebody", "payload": { "n": 1 } } })
+    json!({ "fingerprint": fingerprint, "task": { "operation": "page.operator", "payload": { "n": 1 } } })
 }
 
 fn lock_of(fingerprint: &str) -> String {
@@ -30,9 +30,9 @@ fn lock_of(fingerprint: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_first_makes_a_task_and_the_others_are_counted() {
+async fn the_first_signal_creates_a_task_and_later_ones_are_counted() {
     let folder = tempfile::tempdir().unwrap();
-    let daemon = Daemon::start(Place::directory(folder.path())).await;
+    let daemon = Daemon::start(StoreUrl::in_directory(folder.path())).await;
     let first = send(&daemon, &signal("a")).await;
     let location = first.headers()["location"].to_str().unwrap().to_owned();
     let first = taken(first, 201).await;
@@ -47,7 +47,7 @@ async fn the_first_makes_a_task_and_the_others_are_counted() {
 
     let of = |host: &str, at: u64| {
         json!({ "fields": ["host", "what"], "data": { "host": host, "what": "disk", "at": at },
-                "task": { "operation": "page.somebody" } })
+                "task": { "operation": "page.operator" } })
     };
     let one = taken(send(&daemon, &of("h1", 1)).await, 201).await;
     assert_eq!(taken(send(&daemon, &of("h1", 2)).await, 200).await["task"], one["task"]);
@@ -58,8 +58,8 @@ async fn the_first_makes_a_task_and_the_others_are_counted() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_taken_in_is_explained() {
-    let daemon = Daemon::start(Place::store("sqlite::memory:")).await;
+async fn invalid_submissions_name_the_problem() {
+    let daemon = Daemon::start(StoreUrl::new("sqlite::memory:")).await;
     let task = json!({ "operation": "a" });
     for (body, kind, expected) in [
         (json!({ "task": task }), "invalid-signal", "expected `fingerprint`"),
@@ -87,9 +87,9 @@ async fn what_cannot_be_taken_in_is_explained() {
 }
 
 #[tokio::test]
-async fn a_crowd_beyond_the_limit_is_told_to_come_back() {
+async fn waiters_beyond_the_limit_get_a_retry_after() {
     let folder = tempfile::tempdir().unwrap();
-    let mut options = options(Place::directory(folder.path()));
+    let mut options = options(StoreUrl::in_directory(folder.path()));
     options.settings.signals.max_waiters = 2;
     options.settings.signals.wait = Duration::from_secs(1);
     let locks = Locks::memory();
@@ -126,11 +126,11 @@ async fn futures(daemon: &Daemon, body: &Value, count: usize) -> Vec<Response> {
 
 /// A client that disconnects stops waiting and creates nothing.
 #[tokio::test]
-async fn a_client_that_goes_away_stops_waiting() {
+async fn a_disconnected_client_stops_waiting() {
     let folder = tempfile::tempdir().unwrap();
-    let place = Place::directory(folder.path());
+    let place = StoreUrl::in_directory(folder.path());
     let daemon = Daemon::start(place.clone()).await;
-    let elsewhere = Locks::open(place.url()).await.unwrap();
+    let elsewhere = Locks::open(place.as_str()).await.unwrap();
     let held = elsewhere.acquire(lock_of("a")).await.unwrap();
     let waiting = || async { elsewhere.inspect(lock_of("a")).await.unwrap().map_or(0, |lock| lock.waiting) };
 
@@ -151,5 +151,5 @@ async fn until(mut is_so: impl AsyncFnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(4), look).await.unwrap();
+    tokio::time::timeout(holdoff_testbed::CONDITION_TIMEOUT, look).await.unwrap();
 }

@@ -27,7 +27,7 @@ async fn ids(daemon: &Daemon, path: &str) -> Vec<String> {
     ids
 }
 
-async fn steps_are_found_by_what_is_known_of_them(stores: Stores) {
+async fn steps_are_found_by_filters(stores: Stores) {
     let daemon = Daemon::start(stores.place()).await;
     let one = failed(&daemon, "mail.send", "permanent").await;
     let two = failed(&daemon, "mail.read", "conflict").await;
@@ -66,7 +66,7 @@ async fn steps_are_found_by_what_is_known_of_them(stores: Stores) {
     assert_eq!(daemon.get("/v1/steps/x/0").await.status(), 400);
 }
 
-async fn operators_act_on_many_and_count_first(stores: Stores) {
+async fn a_dry_run_counts_and_an_action_changes(stores: Stores) {
     let daemon = Daemon::start(stores.place()).await;
     for operation in ["a", "a", "b"] {
         failed(&daemon, operation, "permanent").await;
@@ -92,7 +92,7 @@ async fn operators_act_on_many_and_count_first(stores: Stores) {
     }
 }
 
-async fn a_conflict_is_decided_by_who_has_seen_it(stores: Stores) {
+async fn a_conflict_resolution_requires_the_current_etag(stores: Stores) {
     let daemon = Daemon::start(stores.place()).await;
     let step = failed(&daemon, "a", "conflict").await;
     let etag = async || {
@@ -111,7 +111,7 @@ async fn a_conflict_is_decided_by_who_has_seen_it(stores: Stores) {
     assert_eq!(answer(resolve(None, new()).await, 428).await["type"], "/problems/if-match-required");
     assert_eq!(
         answer(resolve(Some("\"0-failed\""), new()).await, 412).await["type"],
-        "/problems/changed-meanwhile"
+        "/problems/precondition-failed"
     );
     let resolved = answer(resolve(Some(&seen), new()).await, 200).await;
     assert_eq!((&resolved["state"], &resolved["payload"]), (&json!("ready"), &json!({ "n": 2 })));
@@ -123,7 +123,7 @@ async fn a_conflict_is_decided_by_who_has_seen_it(stores: Stores) {
 }
 
 on_both_stores!(
-    steps_are_found_by_what_is_known_of_them,
-    operators_act_on_many_and_count_first,
-    a_conflict_is_decided_by_who_has_seen_it,
+    steps_are_found_by_filters,
+    a_dry_run_counts_and_an_action_changes,
+    a_conflict_resolution_requires_the_current_etag,
 );

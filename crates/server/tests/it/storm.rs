@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use holdoff_lock::Locks;
 use holdoff_policy::PolicySet;
-use holdoff_server::Place;
+use holdoff_server::StoreUrl;
 use holdoff_testbed::kubernetes::{Kubernetes, Verb};
+use holdoff_testbed::{Options, Postgres};
 use holdoff_work::{Fingerprint, Settings, Step, Task, Work};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::bed::statements::{Statements, logging_postgres};
 use crate::bed::{Daemon, options};
 
 const SIGNALS: usize = 100;
@@ -21,7 +21,7 @@ fn fingerprint() -> Fingerprint {
     Fingerprint::of(["text", "disk full"])
 }
 
-async fn three(place: &Place, locks: impl Fn() -> Option<Locks>) -> Vec<Daemon> {
+async fn three(place: &StoreUrl, locks: impl Fn() -> Option<Locks>) -> Vec<Daemon> {
     let mut daemons = Vec::new();
     for _ in 0..3 {
         let mut options = options(place.clone());
@@ -37,7 +37,7 @@ static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 /// Sends all signals at once while another client holds their lock. Returns the time of the slowest.
 async fn storm(daemons: &[Daemon], elsewhere: &Locks) -> Duration {
     let held = elsewhere.acquire(format!("signal:{}", fingerprint())).await.unwrap();
-    let body = json!({ "fingerprint": "disk full", "task": { "operation": "page.somebody" } });
+    let body = json!({ "fingerprint": "disk full", "task": { "operation": "page.operator" } });
     let mut asked = Vec::new();
     for number in 0..SIGNALS {
         let daemon = &daemons[number % daemons.len()];
@@ -87,7 +87,7 @@ async fn polling(url: &str) {
         })
         .collect();
     tokio::time::sleep(HELD).await;
-    nodes[0].signal(fingerprint(), Task::of(Step::new("page.somebody"))).await.unwrap();
+    nodes[0].signal(fingerprint(), Task::of(Step::new("page.operator"))).await.unwrap();
     for waiter in waiting {
         waiter.await.unwrap();
     }
@@ -98,7 +98,7 @@ async fn a_hundred_signals_over_three_daemons_on_postgres() {
     let _turn = TURN.lock().await;
     let postgres = logging_postgres();
     let url = postgres.create_database("storm");
-    let daemons = three(&Place::store(&url), || None).await;
+    let daemons = three(&StoreUrl::new(&url), || None).await;
     let elsewhere = Locks::postgres(&url).await.unwrap();
     let before = postgres.log().len();
     let slowest = storm(&daemons, &elsewhere).await;
@@ -128,20 +128,20 @@ async fn a_hundred_signals_over_three_daemons_on_postgres() {
 async fn a_hundred_signals_over_three_daemons_on_sqlite() {
     let _turn = TURN.lock().await;
     let folder = tempfile::tempdir().unwrap();
-    let place = Place::directory(folder.path());
+    let place = StoreUrl::in_directory(folder.path());
     let daemons = three(&place, || None).await;
-    let elsewhere = Locks::open(place.url()).await.unwrap();
+    let elsewhere = Locks::open(place.as_str()).await.unwrap();
     let slowest = storm(&daemons, &elsewhere).await;
     println!("SQLite: slowest answer {slowest:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hundred_signals_over_three_daemons_with_leases_of_kubernetes() {
+async fn a_hundred_signals_over_three_daemons_on_kubernetes_leases() {
     let _turn = TURN.lock().await;
     let cluster = Kubernetes::start().await;
     let folder = tempfile::tempdir().unwrap();
     let locks = || Locks::kubernetes(cluster.client(), "default");
-    let daemons = three(&Place::directory(folder.path()), || Some(locks())).await;
+    let daemons = three(&StoreUrl::in_directory(folder.path()), || Some(locks())).await;
     let elsewhere = locks();
     let slowest = storm(&daemons, &elsewhere).await;
     let requests: usize =
@@ -155,8 +155,8 @@ async fn a_hundred_signals_over_three_daemons_with_leases_of_kubernetes() {
 
 /// Each waiter is a small future of its own, and none calls another: a small stack suffices for any number.
 #[test]
-fn a_thousand_waiters_need_no_stack() {
-    let crowd = || {
+fn a_thousand_waiters_fit_a_small_stack() {
+    let run_waiters = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let locks = Locks::memory();
@@ -175,5 +175,62 @@ fn a_thousand_waiters_need_no_stack() {
         });
     };
     let small = std::thread::Builder::new().stack_size(192 * 1024);
-    small.spawn(crowd).unwrap().join().unwrap();
+    small.spawn(run_waiters).unwrap().join().unwrap();
+}
+
+/// A server that logs every statement with its time in milliseconds.
+fn logging_postgres() -> Postgres {
+    let setting = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let settings = vec![
+        setting("log_statement", "all"),
+        setting("log_line_prefix", "%m|"),
+        setting("log_timezone", "UTC"),
+        setting("log_min_messages", "log"),
+    ];
+    Postgres::start_with(&Options { settings, ..Options::default() })
+}
+
+/// The statements of daemons that accept signals, by the millisecond in which they arrived.
+#[derive(Debug, Default)]
+struct Statements(Vec<u64>);
+
+impl Statements {
+    /// Reads the statements of a part of the log.
+    fn of(log: &str) -> Self {
+        let mut entries: Vec<(u64, String)> = Vec::new();
+        for line in log.lines() {
+            match line.split_once('|').and_then(|(stamp, rest)| Some((millis(stamp)?, rest))) {
+                Some((at, rest)) => entries.push((at, rest.to_owned())),
+                // A continuation line of a statement.
+                None => entries.iter_mut().last().into_iter().for_each(|(_, text)| text.push_str(line)),
+            }
+        }
+        let is_theirs = |text: &str| {
+            let was_run = text.contains("LOG:  execute") || text.contains("LOG:  statement");
+            was_run
+                && ["holdoff.signals", "holdoff.lock_", "holdoff.locks"]
+                    .iter()
+                    .any(|name| text.contains(name))
+        };
+        Self(entries.into_iter().filter(|(_, text)| is_theirs(text)).map(|(at, _)| at).collect())
+    }
+
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns the maximum number of statements in any 10 ms.
+    fn peak(&self) -> usize {
+        let within = |from: u64| self.0.iter().filter(|at| (from..from + 10).contains(*at)).count();
+        self.0.iter().map(|at| within(*at)).max().unwrap_or(0)
+    }
+}
+
+/// Returns the millisecond of the day of a time such as `2026-11-15 16:22:03.123 UTC`.
+fn millis(stamp: &str) -> Option<u64> {
+    let time = stamp.strip_suffix(" UTC")?.split_once(' ')?.1;
+    let (clock, millis) = time.split_once('.')?;
+    let parts: Vec<u64> = clock.split(':').map(|part| part.parse().ok()).collect::<Option<_>>()?;
+    let [hours, minutes, seconds] = parts.as_slice() else { return None };
+    Some(((hours * 60 + minutes) * 60 + seconds) * 1000 + millis.parse::<u64>().ok()?)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use holdoff_server::{Error, Options, Place, Server, TlsFiles};
+use holdoff_server::{Error, Options, Server, StoreUrl, TlsFiles};
 use reqwest::{Certificate, Client};
 use tokio::time::Instant;
 
@@ -46,7 +46,7 @@ impl Pair {
 }
 
 fn with_tls(folder: &Path, files: TlsFiles) -> Options {
-    let mut options = options(Place::directory(folder.join("data")));
+    let mut options = options(StoreUrl::in_directory(folder.join("data")));
     options.server.tls = Some(files);
     options
 }
@@ -58,13 +58,13 @@ async fn is_served(client: &Client, url: &str) -> bool {
 async fn until_served(client: &Client, url: &str) {
     let since = Instant::now();
     while !is_served(client, url).await {
-        assert!(since.elapsed() < CONDITION_TIMEOUT, "the certificate is not in force");
+        assert!(since.elapsed() < CONDITION_TIMEOUT, "the certificate is not active");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
 #[tokio::test]
-async fn a_new_certificate_is_taken_up_and_a_broken_one_is_not() {
+async fn a_valid_new_certificate_is_activated() {
     let folder = tempfile::tempdir().unwrap();
     let (old, new, third) = (Pair::new(), Pair::new(), Pair::new());
     let files = old.write(folder.path());
@@ -101,7 +101,7 @@ async fn a_new_certificate_is_taken_up_and_a_broken_one_is_not() {
             assert!(since.elapsed() < CONDITION_TIMEOUT, "the daemon did not read the new certificate");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        assert!(is_served(&new.client(), &url).await, "the old one stays in force");
+        assert!(is_served(&new.client(), &url).await, "the previous one stays active");
     }
     third.write(folder.path());
     until_served(&third.client(), &url).await;
@@ -109,7 +109,7 @@ async fn a_new_certificate_is_taken_up_and_a_broken_one_is_not() {
 }
 
 #[tokio::test]
-async fn a_pair_that_cannot_be_used_is_found_at_the_start() {
+async fn an_unusable_certificate_prevents_the_start() {
     let folder = tempfile::tempdir().unwrap();
     let (one, other) = (Pair::new(), Pair::new());
     let files = one.write(folder.path());
@@ -120,7 +120,7 @@ async fn a_pair_that_cannot_be_used_is_found_at_the_start() {
     };
     std::fs::write(&files.key, &other.key).unwrap();
     let said = refused(&files).await;
-    assert!(said.contains("cert.pem cannot be used for TLS"), "{said}");
+    assert!(said.contains("cert.pem is not usable for TLS"), "{said}");
     std::fs::write(&files.key, "-----BEGIN PRIVATE KEY-----\nhunter2\n").unwrap();
     let said = refused(&files).await;
     assert!(said.contains("no private key") && !said.contains("hunter2"), "{said}");
@@ -130,7 +130,7 @@ async fn a_pair_that_cannot_be_used_is_found_at_the_start() {
 
 /// A client that connects and sends nothing delays neither other clients nor a shutdown.
 #[tokio::test]
-async fn a_handshake_that_never_comes_hurts_nobody() {
+async fn a_pending_handshake_delays_no_other_client() {
     let folder = tempfile::tempdir().unwrap();
     let pair = Pair::new();
     let server = Server::start(with_tls(folder.path(), pair.write(folder.path()))).await.unwrap();

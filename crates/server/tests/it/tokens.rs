@@ -1,8 +1,11 @@
-//! Authentication by API tokens on real daemons, on both stores.
+//! API tokens and the audit log: the token store on every engine, and authentication on real daemons on both stores.
 
 use std::time::Duration;
 
-use holdoff_server::{Error, NewToken, Options, Place, Scope, Server};
+use holdoff_server::{
+    AuditEvent, AuditPage, Error, NewToken, Options, Server, StoreUrl, TokenScope, TokenStore,
+};
+use holdoff_testbed::Postgres;
 use reqwest::{Response, StatusCode};
 use serde_json::{Value, json};
 use sqlx::{Connection, Executor, PgConnection};
@@ -10,14 +13,14 @@ use tokio::time::Instant;
 
 use crate::bed::{Daemon, options};
 
-fn places() -> (tempfile::TempDir, [Place; 2]) {
+fn places() -> (tempfile::TempDir, [StoreUrl; 2]) {
     let folder = tempfile::tempdir().unwrap();
     let postgres = holdoff_testbed::Postgres::shared().create_database("tokens");
-    let place = Place::directory(folder.path().join("data"));
-    (folder, [place, Place::store(postgres)])
+    let place = StoreUrl::in_directory(folder.path().join("data"));
+    (folder, [place, StoreUrl::new(postgres)])
 }
 
-fn closed(place: &Place) -> Options {
+fn closed(place: &StoreUrl) -> Options {
     let mut options = options(place.clone());
     options.server.require_tokens = true;
     options
@@ -31,7 +34,7 @@ struct Caller<'d> {
 
 impl<'d> Caller<'d> {
     async fn new(daemon: &'d Daemon, new: NewToken) -> Self {
-        let token = daemon.server.keep().issue(&new).await.unwrap().token;
+        let token = daemon.server.token_store().issue(&new).await.unwrap().token;
         Self { daemon, token }
     }
 
@@ -48,26 +51,26 @@ impl<'d> Caller<'d> {
     }
 }
 
-const NOBODYS: &str = "/v1/tasks/00000000-0000-0000-0000-000000000000";
+const UNKNOWN_TASK: &str = "/v1/tasks/00000000-0000-0000-0000-000000000000";
 
 /// Two daemons share the store. A third party revokes the token.
 #[tokio::test]
-async fn a_revoked_token_opens_nothing_on_any_daemon() {
+async fn every_daemon_rejects_a_revoked_token() {
     let (_folder, places) = places();
     for place in places {
         let (one, two) = (Daemon::start_with(closed(&place)).await, Daemon::start_with(closed(&place)).await);
-        let caller = Caller::new(&one, NewToken::new("ci", Scope::Read)).await;
+        let caller = Caller::new(&one, NewToken::new("ci", TokenScope::Read)).await;
         let there = Caller { daemon: &two, token: caller.token.clone() };
         for caller in [&caller, &there] {
-            assert_eq!(caller.get(NOBODYS).await.status(), StatusCode::NOT_FOUND);
+            assert_eq!(caller.get(UNKNOWN_TASK).await.status(), StatusCode::NOT_FOUND);
         }
-        let record = one.server.keep().tokens().await.unwrap().remove(0);
+        let record = one.server.token_store().tokens().await.unwrap().remove(0);
         assert!(record.used_at.is_some(), "its use was noted");
-        let keep = holdoff_server::Keep::open(place.url()).await.unwrap();
-        assert!(keep.revoke(&record.id).await.unwrap());
+        let token_store = holdoff_server::TokenStore::open(place.as_str()).await.unwrap();
+        assert!(token_store.revoke(&record.id).await.unwrap());
         let since = Instant::now();
         for caller in [&caller, &there] {
-            while caller.get(NOBODYS).await.status() != StatusCode::UNAUTHORIZED {
+            while caller.get(UNKNOWN_TASK).await.status() != StatusCode::UNAUTHORIZED {
                 assert!(since.elapsed() < Duration::from_secs(20), "it still opens {place}");
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
@@ -76,16 +79,16 @@ async fn a_revoked_token_opens_nothing_on_any_daemon() {
 }
 
 #[tokio::test]
-async fn an_expired_token_opens_nothing() {
+async fn an_expired_token_is_rejected() {
     let (_folder, places) = places();
     for place in places {
         let daemon = Daemon::start_with(closed(&place)).await;
-        let new = NewToken::new("ci", Scope::Read).expires(Duration::from_secs(5));
+        let new = NewToken::new("ci", TokenScope::Read).expires(Duration::from_secs(5));
         let caller = Caller::new(&daemon, new).await;
-        let first = caller.get(NOBODYS).await.status();
+        let first = caller.get(UNKNOWN_TASK).await.status();
         assert_eq!(first, StatusCode::NOT_FOUND);
         let since = Instant::now();
-        while caller.get(NOBODYS).await.status() != StatusCode::UNAUTHORIZED {
+        while caller.get(UNKNOWN_TASK).await.status() != StatusCode::UNAUTHORIZED {
             assert!(since.elapsed() < Duration::from_secs(60), "it still opens {place}");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -94,14 +97,14 @@ async fn an_expired_token_opens_nothing() {
 
 /// A token of one namespace neither sees nor changes objects of another, and responses do not reveal them.
 #[tokio::test]
-async fn a_token_of_one_namespace_stays_in_it() {
+async fn a_namespaced_token_is_confined_to_its_namespace() {
     let (_folder, places) = places();
     for place in places {
         let daemon = Daemon::start_with(closed(&place)).await;
-        let of = |namespace: &str| NewToken::new(namespace, Scope::Admin).namespace(namespace);
+        let of = |namespace: &str| NewToken::new(namespace, TokenScope::Admin).namespace(namespace);
         let (ours, theirs) =
             (Caller::new(&daemon, of("ours")).await, Caller::new(&daemon, of("theirs")).await);
-        let all = Caller::new(&daemon, NewToken::new("all", Scope::Admin)).await;
+        let all = Caller::new(&daemon, NewToken::new("all", TokenScope::Admin)).await;
         let later = json!({ "operation": "a", "delay": "1h" });
 
         // Tasks: the token's namespace is the default. Another namespace is refused, also within a list.
@@ -171,10 +174,10 @@ async fn a_token_of_one_namespace_stays_in_it() {
 
 /// Every action is in the audit log, also if the client disconnects before it ends.
 #[tokio::test]
-async fn what_is_done_for_somebody_who_went_away_is_written_down() {
+async fn an_action_of_a_disconnected_client_is_audited() {
     let url = holdoff_testbed::Postgres::shared().create_database("server");
-    let daemon = Daemon::start_with(closed(&Place::store(url.clone()))).await;
-    let caller = Caller::new(&daemon, NewToken::new("ops", Scope::Admin)).await;
+    let daemon = Daemon::start_with(closed(&StoreUrl::new(url.clone()))).await;
+    let caller = Caller::new(&daemon, NewToken::new("ops", TokenScope::Admin)).await;
     let (_, task) = caller.post("/v1/tasks", &json!({ "operation": "a", "delay": "1h" })).await;
     let mut other = PgConnection::connect(&url).await.unwrap();
     let mut lock = other.begin().await.unwrap();
@@ -193,7 +196,7 @@ async fn what_is_done_for_somebody_who_went_away_is_written_down() {
     asking.abort();
     assert!(asking.await.unwrap_err().is_cancelled());
     // When the daemon has served a later request, it has noticed that the connection is closed.
-    assert_eq!(caller.get(NOBODYS).await.status(), StatusCode::NOT_FOUND);
+    assert_eq!(caller.get(UNKNOWN_TASK).await.status(), StatusCode::NOT_FOUND);
     lock.rollback().await.unwrap();
     let since = Instant::now();
     let audit = loop {
@@ -204,15 +207,15 @@ async fn what_is_done_for_somebody_who_went_away_is_written_down() {
         assert!(since.elapsed() < Duration::from_secs(20), "it was never written down");
         tokio::time::sleep(Duration::from_millis(20)).await;
     };
-    assert_eq!((&audit[0]["who"], &audit[0]["count"]), (&json!("ops"), &json!(1)), "{audit}");
+    assert_eq!((&audit[0]["actor"], &audit[0]["count"]), (&json!("ops"), &json!(1)), "{audit}");
     let id = task["id"].as_str().unwrap();
     let shown: Value = caller.get(&format!("/v1/tasks/{id}")).await.json().await.unwrap();
     assert_eq!(shown["state"], "cancelled");
 }
 
 #[tokio::test]
-async fn who_only_looks_at_what_would_happen_is_not_written_down() {
-    let daemon = Daemon::start(Place::store("sqlite::memory:")).await;
+async fn a_dry_run_is_not_audited() {
+    let daemon = Daemon::start(StoreUrl::new("sqlite::memory:")).await;
     daemon.submit(&json!({ "operation": "a", "delay": "1h" })).await;
     let audit = async || -> Value { daemon.get("/v1/audit").await.json().await.unwrap() };
     let wish = json!({ "filter": { "operation": "a" }, "dry_run": true });
@@ -227,11 +230,11 @@ async fn who_only_looks_at_what_would_happen_is_not_written_down() {
 }
 
 #[tokio::test]
-async fn what_an_operator_did_is_written_down() {
+async fn operator_actions_are_audited() {
     let (_folder, places) = places();
     for place in places {
         let daemon = Daemon::start_with(closed(&place)).await;
-        let caller = Caller::new(&daemon, NewToken::new("ops", Scope::Admin)).await;
+        let caller = Caller::new(&daemon, NewToken::new("ops", TokenScope::Admin)).await;
         assert_eq!(caller.post("/v1/locks/acquire", &json!({ "key": "deploy" })).await.0, 200);
         let url = format!("{}/v1/locks/force-release", daemon.url);
         let sent = daemon.client.post(url).bearer_auth(&caller.token).header("x-request-id", "mine-17");
@@ -239,27 +242,27 @@ async fn what_an_operator_did_is_written_down() {
         let audit: Value = caller.get("/v1/audit").await.json().await.unwrap();
         let entry = &audit[0];
         assert_eq!(audit.as_array().unwrap().len(), 1, "to acquire is no operator's deed: {audit}");
-        let id = &daemon.server.keep().tokens().await.unwrap()[0].id;
-        assert_eq!((&entry["who"], &entry["token"]), (&json!("ops"), &json!(id)));
+        let id = &daemon.server.token_store().tokens().await.unwrap()[0].id;
+        assert_eq!((&entry["actor"], &entry["token"]), (&json!("ops"), &json!(id)));
         assert_eq!((&entry["action"], &entry["object"]), (&json!("lock.force-release"), &json!("deploy")));
         assert_eq!((&entry["namespace"], &entry["count"]), (&json!("default"), &json!(1)));
         assert_eq!(entry["request"], "mine-17");
         assert!(entry["at"].as_str().unwrap().starts_with("20"), "{entry}");
     }
-    let daemon = Daemon::start(Place::store("sqlite::memory:")).await;
+    let daemon = Daemon::start(StoreUrl::new("sqlite::memory:")).await;
     let url = format!("{}/v1/locks/force-release", daemon.url);
     daemon.client.post(url).json(&json!({ "key": "deploy" })).send().await.unwrap();
     let audit: Value = daemon.get("/v1/audit").await.json().await.unwrap();
-    assert_eq!((&audit[0]["who"], &audit[0]["count"]), (&json!("loopback"), &json!(0)));
+    assert_eq!((&audit[0]["actor"], &audit[0]["count"]), (&json!("loopback"), &json!(0)));
 }
 
 /// A caller without a token does not see a node's policies.
 #[tokio::test]
-async fn only_who_shows_a_token_is_told_of_drift() {
+async fn only_an_authenticated_caller_sees_policy_drift() {
     let (_folder, [place, _]) = places();
     let daemon = Daemon::start_with(closed(&place)).await;
-    let admin = Caller::new(&daemon, NewToken::new("ops", Scope::Admin)).await;
-    let mut new = NewToken::new("probe", Scope::Read);
+    let admin = Caller::new(&daemon, NewToken::new("ops", TokenScope::Admin)).await;
+    let mut new = NewToken::new("probe", TokenScope::Read);
     new.namespace = Some("default".to_owned());
     let probe = Caller::new(&daemon, new).await;
     let file = "[policies.other]\nextends = \"standard\"";
@@ -278,16 +281,16 @@ async fn only_who_shows_a_token_is_told_of_drift() {
 
 /// Notifications cover all namespaces, so tokens of another namespace must not see them.
 #[tokio::test]
-async fn what_is_told_of_failures_is_seen_by_nobody_else() {
+async fn notifications_are_hidden_from_namespaced_tokens() {
     let (_folder, [place, _]) = places();
     let mut options = closed(&place);
     let unheard = "http://127.0.0.1:9/hook".to_owned();
-    options.settings.notify = vec![holdoff_work::Notify { url: unheard, ..Default::default() }];
+    options.settings.notify = vec![holdoff_work::NotifyRule { url: unheard, ..Default::default() }];
     let daemon = Daemon::start_with(options).await;
-    let mut new = NewToken::new("default", Scope::Admin);
+    let mut new = NewToken::new("default", TokenScope::Admin);
     new.namespace = Some("default".to_owned());
     let ours = Caller::new(&daemon, new).await;
-    let all = Caller::new(&daemon, NewToken::new("all", Scope::Admin)).await;
+    let all = Caller::new(&daemon, NewToken::new("all", TokenScope::Admin)).await;
     all.post("/v1/tasks", &json!({ "operation": "a", "namespace": "secret" })).await;
     let wish = json!({ "worker": "w", "operations": ["a"], "namespace": "secret", "wait": "20s" });
     let (_, claimed) = all.post("/v1/workers/claim", &wish).await;
@@ -308,14 +311,14 @@ async fn what_is_told_of_failures_is_seen_by_nobody_else() {
 
 /// Malformed tokens count like invalid ones, also if many arrive at once.
 #[tokio::test]
-async fn wrong_and_malformed_tokens_share_one_limit() {
+async fn invalid_and_malformed_tokens_share_one_limit() {
     let (_folder, [place, _]) = places();
     let daemon = Daemon::start_with(closed(&place)).await;
-    let nobodys = format!("holdoff_{}_{}", "0".repeat(16), "0".repeat(64));
+    let unknown = format!("holdoff_{}_{}", "0".repeat(16), "0".repeat(64));
     let mut asking = tokio::task::JoinSet::new();
     for number in 0..60 {
-        let token = if number % 2 == 0 { nobodys.clone() } else { format!("nonsense{number}") };
-        let request = daemon.client.get(format!("{}{NOBODYS}", daemon.url)).bearer_auth(token);
+        let token = if number % 2 == 0 { unknown.clone() } else { format!("nonsense{number}") };
+        let request = daemon.client.get(format!("{}{UNKNOWN_TASK}", daemon.url)).bearer_auth(token);
         asking.spawn(async move { request.send().await.unwrap().status() });
     }
     let statuses = asking.join_all().await;
@@ -324,11 +327,11 @@ async fn wrong_and_malformed_tokens_share_one_limit() {
     assert_eq!(refused + slowed, 60, "{statuses:?}");
     // Ten at once, and one more each second while they arrive.
     assert!((10..30).contains(&refused), "{refused} of 60 were listened to");
-    for token in [nobodys.as_str(), "nonsense"] {
+    for token in [unknown.as_str(), "nonsense"] {
         let caller = Caller { daemon: &daemon, token: token.to_owned() };
         let mut answers = Vec::new();
         for _ in 0..5 {
-            answers.push(caller.get(NOBODYS).await.status());
+            answers.push(caller.get(UNKNOWN_TASK).await.status());
         }
         assert!(answers.contains(&StatusCode::TOO_MANY_REQUESTS), "{token}: {answers:?}");
     }
@@ -336,25 +339,25 @@ async fn wrong_and_malformed_tokens_share_one_limit() {
 
 /// A wrong secret, an unknown id and a missing token get the same response.
 #[tokio::test]
-async fn nobody_learns_whether_a_token_exists_and_who_guesses_is_slowed_down() {
+async fn invalid_tokens_get_one_response_and_are_throttled() {
     let (_folder, [place, _]) = places();
     let daemon = Daemon::start_with(closed(&place)).await;
-    let good = Caller::new(&daemon, NewToken::new("ci", Scope::Read)).await;
+    let good = Caller::new(&daemon, NewToken::new("ci", TokenScope::Read)).await;
     let (head, _) = good.token.rsplit_once('_').unwrap();
     let wrong_secret = format!("{head}_{}", "0".repeat(64));
-    let nobodys = format!("holdoff_{}_{}", "0".repeat(16), "0".repeat(64));
+    let unknown = format!("holdoff_{}_{}", "0".repeat(16), "0".repeat(64));
     let with = |token: &str| Caller { daemon: &daemon, token: token.to_owned() };
-    let mut bodies = vec![daemon.get(NOBODYS).await.text().await.unwrap()];
-    for token in [wrong_secret.as_str(), &nobodys, "nonsense"] {
-        bodies.push(with(token).get(NOBODYS).await.text().await.unwrap());
+    let mut bodies = vec![daemon.get(UNKNOWN_TASK).await.text().await.unwrap()];
+    for token in [wrong_secret.as_str(), &unknown, "nonsense"] {
+        bodies.push(with(token).get(UNKNOWN_TASK).await.text().await.unwrap());
     }
     bodies.dedup();
     assert_eq!(bodies.len(), 1, "{bodies:?}");
 
-    assert_eq!(good.get(NOBODYS).await.status(), StatusCode::NOT_FOUND);
+    assert_eq!(good.get(UNKNOWN_TASK).await.status(), StatusCode::NOT_FOUND);
     let slowed = async {
         loop {
-            let answer = with(&nobodys).get(NOBODYS).await;
+            let answer = with(&unknown).get(UNKNOWN_TASK).await;
             if answer.status() == StatusCode::TOO_MANY_REQUESTS {
                 return answer;
             }
@@ -365,9 +368,9 @@ async fn nobody_learns_whether_a_token_exists_and_who_guesses_is_slowed_down() {
     assert!(slowed.headers().contains_key("retry-after"));
     // A valid token from the same address works, also after its cache entry has expired.
     for _ in 0..3 {
-        assert_eq!(good.get(NOBODYS).await.status(), StatusCode::NOT_FOUND);
+        assert_eq!(good.get(UNKNOWN_TASK).await.status(), StatusCode::NOT_FOUND);
         tokio::time::sleep(Duration::from_millis(700)).await;
-        let _ = with(&nobodys).get(NOBODYS).await;
+        let _ = with(&unknown).get(UNKNOWN_TASK).await;
     }
     let metrics = daemon.get("/metrics").await;
     assert_eq!(metrics.status(), StatusCode::UNAUTHORIZED);
@@ -379,29 +382,29 @@ async fn nobody_learns_whether_a_token_exists_and_who_guesses_is_slowed_down() {
 }
 
 #[tokio::test]
-async fn each_token_has_its_own_pace() {
+async fn each_token_has_its_own_rate_limit() {
     let (_folder, [place, _]) = places();
     let mut slow = closed(&place);
     slow.server.rate = Some("5/h".parse().unwrap());
     let daemon = Daemon::start_with(slow).await;
     let (one, two) = (
-        Caller::new(&daemon, NewToken::new("one", Scope::Read)).await,
-        Caller::new(&daemon, NewToken::new("two", Scope::Read)).await,
+        Caller::new(&daemon, NewToken::new("one", TokenScope::Read)).await,
+        Caller::new(&daemon, NewToken::new("two", TokenScope::Read)).await,
     );
     for _ in 0..5 {
-        assert_eq!(one.get(NOBODYS).await.status(), StatusCode::NOT_FOUND);
+        assert_eq!(one.get(UNKNOWN_TASK).await.status(), StatusCode::NOT_FOUND);
     }
-    let refused = one.get(NOBODYS).await;
+    let refused = one.get(UNKNOWN_TASK).await;
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
     let wait: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
     assert!((1..=720).contains(&wait), "{wait}");
     assert_eq!(refused.json::<Value>().await.unwrap()["type"], "/problems/too-many-requests");
-    assert_eq!(two.get(NOBODYS).await.status(), StatusCode::NOT_FOUND);
+    assert_eq!(two.get(UNKNOWN_TASK).await.status(), StatusCode::NOT_FOUND);
     assert_eq!(one.get("/healthz").await.status(), StatusCode::OK, "what needs no token is not counted");
 }
 
 #[tokio::test]
-async fn what_others_can_reach_is_not_left_open() {
+async fn a_reachable_address_requires_tokens_and_tls() {
     let (_folder, [place, _]) = places();
     let mut open = options(place.clone());
     open.listen = "0.0.0.0:0".parse().unwrap();
@@ -414,8 +417,8 @@ async fn what_others_can_reach_is_not_left_open() {
     let refused = Server::start(open.clone()).await.unwrap_err().to_string();
     assert!(refused.contains("holdoff token create --name ME --scope admin"), "{refused}");
 
-    let keep = holdoff_server::Keep::open(place.url()).await.unwrap();
-    keep.issue(&NewToken::new("me", Scope::Admin)).await.unwrap();
+    let token_store = holdoff_server::TokenStore::open(place.as_str()).await.unwrap();
+    token_store.issue(&NewToken::new("me", TokenScope::Admin)).await.unwrap();
     open.server.hosts = vec!["holdoff.example.com".to_owned()];
     let daemon = Daemon::start_with(open).await;
     let url = format!("http://127.0.0.1:{}/healthz", daemon.server.address().port());
@@ -426,4 +429,99 @@ async fn what_others_can_reach_is_not_left_open() {
     assert_eq!(as_host("holdoff.example.com:443").await, 200);
     assert_eq!(as_host("127.0.0.1").await, 200);
     assert_eq!(as_host("evil.example").await, 421);
+}
+
+/// Every engine, each with a store of its own.
+async fn token_stores() -> Vec<(&'static str, TokenStore, Option<tempfile::TempDir>)> {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", folder.path().join("a.db").display());
+    let postgres = Postgres::shared().create_database("token_store");
+    vec![
+        ("sqlite", TokenStore::open(&url).await.unwrap(), Some(folder)),
+        ("postgres", TokenStore::open(&postgres).await.unwrap(), None),
+        ("memory", TokenStore::open("sqlite::memory:").await.unwrap(), None),
+    ]
+}
+
+#[tokio::test]
+async fn a_token_is_issued_listed_and_revoked_once() {
+    for (engine, token_store, _folder) in token_stores().await {
+        assert!(!token_store.has_admin().await.unwrap(), "{engine}");
+        let one =
+            token_store.issue(&NewToken::new("ci", TokenScope::Work).namespace("billing")).await.unwrap();
+        let hour = Duration::from_secs(3600);
+        let two = token_store.issue(&NewToken::new("ops", TokenScope::Admin).expires(hour)).await.unwrap();
+        assert_ne!(one.token, two.token);
+        assert_eq!(two.record.expires_at.unwrap().since(two.record.created_at), hour, "{engine}");
+        assert!(token_store.has_admin().await.unwrap(), "{engine}");
+
+        let listed = token_store.tokens().await.unwrap();
+        assert_eq!(listed, [two.record.clone(), one.record.clone()], "{engine}");
+        assert!(token_store.revoke(&two.record.id).await.unwrap(), "{engine}");
+        assert!(!token_store.revoke(&two.record.id).await.unwrap(), "{engine}: it is revoked already");
+        assert!(!token_store.revoke("unknown").await.unwrap(), "{engine}");
+        assert!(!token_store.has_admin().await.unwrap(), "{engine}: a revoked one opens nothing");
+        let listed = token_store.tokens().await.unwrap();
+        assert!(listed[0].revoked_at.is_some() && listed[1].revoked_at.is_none(), "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn a_namespaced_or_expired_admin_does_not_count() {
+    for (engine, token_store, _folder) in token_stores().await {
+        token_store.issue(&NewToken::new("a", TokenScope::Admin).namespace("billing")).await.unwrap();
+        assert!(!token_store.has_admin().await.unwrap(), "{engine}");
+        let second = Duration::from_secs(1);
+        token_store.issue(&NewToken::new("b", TokenScope::Admin).expires(second)).await.unwrap();
+        while token_store.has_admin().await.unwrap() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let refused = token_store.issue(&NewToken::new("", TokenScope::Admin)).await.unwrap_err();
+        assert!(matches!(refused, Error::Token(_)), "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn audit_entries_are_listed_newest_first_and_pruned() {
+    for (engine, token_store, _folder) in token_stores().await {
+        for number in 0..5 {
+            let event = AuditEvent::new("task.cancel", format!("task {number}")).by("ops").with_count(number);
+            let event = if number % 2 == 0 { event.in_namespace("billing") } else { event };
+            token_store.record(&event).await.unwrap();
+        }
+        let objects = |entries: &[holdoff_server::AuditEntry]| {
+            entries.iter().map(|entry| entry.object.clone()).collect::<Vec<_>>()
+        };
+        let newest = token_store.audit(&AuditPage::newest(2)).await.unwrap();
+        assert_eq!(objects(&newest), ["task 4", "task 3"], "{engine}");
+        assert_eq!((newest[0].actor.as_str(), newest[0].count), ("ops", 4), "{engine}");
+        let mut rest = AuditPage::newest(100);
+        rest.before = Some(newest[1].id);
+        rest.namespace = Some("billing".to_owned());
+        assert_eq!(objects(&token_store.audit(&rest).await.unwrap()), ["task 2", "task 0"], "{engine}");
+
+        assert_eq!(token_store.prune(Duration::from_secs(3600), 100).await.unwrap(), 0, "{engine}");
+        assert_eq!(
+            token_store.prune(Duration::ZERO, 3).await.unwrap(),
+            3,
+            "{engine}: no more than was allowed"
+        );
+        let left = token_store.audit(&AuditPage::newest(100)).await.unwrap();
+        assert_eq!(objects(&left), ["task 4", "task 3"], "{engine}: the oldest go first");
+    }
+}
+
+/// Two daemons and a command open a new store at once.
+#[tokio::test]
+async fn concurrent_opens_migrate_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", folder.path().join("a.db").display());
+    for url in [url, Postgres::shared().create_database("token_store")] {
+        let opened = tokio::join!(TokenStore::open(&url), TokenStore::open(&url), TokenStore::open(&url));
+        let issued = opened.0.unwrap().issue(&NewToken::new("a", TokenScope::Read)).await.unwrap();
+        for other in [opened.1, opened.2] {
+            let listed = other.unwrap().tokens().await.unwrap();
+            assert_eq!(listed, std::slice::from_ref(&issued.record));
+        }
+    }
 }

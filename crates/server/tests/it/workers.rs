@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdoff_server::Place;
+use holdoff_server::StoreUrl;
 use serde_json::{Value, json};
 use sqlx::{Connection, Executor, PgConnection};
 use tokio::time::Instant;
@@ -29,7 +29,7 @@ fn of(claimed: &Value, more: &Value) -> Value {
     form
 }
 
-async fn a_graph_is_worked_off_through_two_daemons(stores: Stores) {
+async fn a_graph_is_processed_through_two_daemons(stores: Stores) {
     let place = stores.place();
     let (here, there) = (Daemon::start(place.clone()).await, Daemon::start(place).await);
     let graph = json!({ "steps": [
@@ -69,7 +69,7 @@ async fn a_graph_is_worked_off_through_two_daemons(stores: Stores) {
     assert_eq!(task["steps"][1]["output_base64"], "AAEC");
 }
 
-async fn whoever_has_lost_a_step_is_told_so(stores: Stores) {
+async fn reports_of_a_lost_lease_are_rejected(stores: Stores) {
     let daemon = Daemon::start(stores.place()).await;
     let id = daemon.submit(&json!({ "operation": "a" })).await;
     let claimed = &claim_one(&daemon, &json!({})).await;
@@ -88,7 +88,7 @@ async fn whoever_has_lost_a_step_is_told_so(stores: Stores) {
     assert_eq!(daemon.task(&id).await["state"], "cancelled");
 }
 
-async fn a_claim_waits_for_work_and_takes_only_what_it_wants(stores: Stores) {
+async fn a_claim_waits_for_a_matching_step(stores: Stores) {
     let daemon = Daemon::start(stores.place()).await;
     assert!(claim(&daemon, &json!({ "wait": "0s" })).await.is_empty());
     daemon.submit(&json!({ "operation": "c" })).await;
@@ -105,20 +105,20 @@ async fn a_claim_waits_for_work_and_takes_only_what_it_wants(stores: Stores) {
     assert_eq!(claim(&daemon, &json!({ "namespace": "elsewhere" })).await.len(), 1);
 }
 
-async fn what_is_wrong_with_a_claim_or_a_report_is_said(stores: Stores) {
+async fn invalid_claims_and_reports_name_the_problem(stores: Stores) {
     let daemon = Daemon::start(stores.place()).await;
     let step = "00000000-0000-0000-0000-000000000000/0";
     let wrong = [
         ("claim", json!({ "worker": "w", "operations": [] }), "1 to 100 operations"),
         ("claim", json!({ "worker": "", "operations": ["a"] }), "worker"),
-        ("claim", json!({ "worker": "w", "operations": ["a"], "wait": "21s" }), "at most 20s"),
+        ("claim", json!({ "worker": "w", "operations": ["a"], "wait": "21s" }), "expected at most 20s"),
         ("claim", json!({ "worker": "w", "operations": ["a"], "lease": "10ms" }), "1s to 24h"),
         ("claim", json!({ "worker": "w", "operations": ["a"], "limit": 0 }), "1 to 100"),
         ("heartbeat", json!({ "step": "x", "token": 1 }), "TASK/NUMBER"),
         ("fail", json!({ "step": step, "token": 1, "class": "odd" }), "class"),
         ("snooze", json!({ "step": step, "token": 1, "wait": "366d" }), "365d"),
         ("complete", json!({ "step": step, "token": 1, "output": 1, "output_base64": "" }), "both"),
-        ("complete", json!({ "step": step, "token": 1, "output_base64": "?" }), "no base64"),
+        ("complete", json!({ "step": step, "token": 1, "output_base64": "?" }), "not base64"),
     ];
     for (what, body, expected) in wrong {
         let problem = answer(daemon.send(&format!("/v1/workers/{what}"), &body).await, 400).await;
@@ -128,9 +128,9 @@ async fn what_is_wrong_with_a_claim_or_a_report_is_said(stores: Stores) {
 
 /// A claim in progress when the daemon stops runs to its end: the claimed steps are delivered.
 #[tokio::test]
-async fn a_stop_leaves_no_step_with_nobody() {
+async fn a_shutdown_delivers_the_steps_of_a_claim_in_progress() {
     let store = holdoff_testbed::Postgres::shared().create_database("server");
-    let daemon = Daemon::start(Place::store(store.clone())).await;
+    let daemon = Daemon::start(StoreUrl::new(store.clone())).await;
     daemon.submit(&json!({ "operation": "a" })).await;
     // Another session holds the table's lock, so the claim waits until it is released.
     let mut other = PgConnection::connect(&store).await.unwrap();
@@ -162,7 +162,7 @@ async fn a_stop_leaves_no_step_with_nobody() {
 }
 
 /// Texts that a database may be unable to store, in every field that takes one.
-async fn what_a_store_cannot_read_is_refused_before_it(stores: Stores) {
+async fn text_with_nul_is_rejected_before_the_store(stores: Stores) {
     let daemon = Daemon::start(stores.place()).await;
     let odd = "a\u{0}b";
     let task = json!({ "operation": "a" });
@@ -183,9 +183,9 @@ async fn what_a_store_cannot_read_is_refused_before_it(stores: Stores) {
 }
 
 on_both_stores!(
-    what_a_store_cannot_read_is_refused_before_it,
-    a_graph_is_worked_off_through_two_daemons,
-    whoever_has_lost_a_step_is_told_so,
-    a_claim_waits_for_work_and_takes_only_what_it_wants,
-    what_is_wrong_with_a_claim_or_a_report_is_said,
+    text_with_nul_is_rejected_before_the_store,
+    a_graph_is_processed_through_two_daemons,
+    reports_of_a_lost_lease_are_rejected,
+    a_claim_waits_for_a_matching_step,
+    invalid_claims_and_reports_name_the_problem,
 );

@@ -105,7 +105,7 @@ fn linear_frame(highest: f64) -> Frame {
     Frame { low: 0.0, high: steps * step, scale: Scale::Linear, ticks: ticks.collect() }
 }
 
-/// Returns whole decades around the values, or 1-2-5 steps if there are few decades.
+/// Returns whole decades context the values, or 1-2-5 steps if there are few decades.
 fn log_frame(lowest: f64, highest: f64) -> Frame {
     if lowest > highest {
         return log_frame(1.0, 10.0);

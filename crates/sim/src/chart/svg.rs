@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::axis::Frame;
-use super::{Chart, Mark, Point, Range, Shape};
+use super::{Chart, ChartMark, Point, Range, Shape};
 
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 400.0;
@@ -47,7 +47,7 @@ impl Chart {
 }
 
 /// Returns the legend below the title, and its height.
-fn legend(marks: &[Mark]) -> (String, f64) {
+fn legend(marks: &[ChartMark]) -> (String, f64) {
     let (mut svg, mut x, mut y) = (String::new(), LEFT, 48.0);
     for (index, mark) in marks.iter().enumerate() {
         let width = 26.0 + LETTER * number(mark.name.chars().count());
@@ -119,7 +119,7 @@ impl Canvas {
         );
     }
 
-    fn draw(&self, svg: &mut String, mark: &Mark, index: usize) {
+    fn draw(&self, svg: &mut String, mark: &ChartMark, index: usize) {
         let colour = index % COLOURS;
         match &mark.shape {
             Shape::Line(points) => self.draw_line(svg, points, colour),
@@ -186,7 +186,7 @@ pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a few letters, a few bars")]
+#[expect(clippy::cast_precision_loss, reason = "a few letters, a few acceptance")]
 fn number(count: usize) -> f64 {
     count as f64
 }
@@ -197,20 +197,20 @@ mod tests {
     use super::*;
 
     fn chart(shape: Shape) -> String {
-        let marks = vec![Mark { name: "<a & b>".to_owned(), shape }];
+        let marks = vec![ChartMark { name: "<a & b>".to_owned(), shape }];
         let (x, y) = (Axis::linear("x", Unit::Count), Axis::log("y", Unit::Micros));
         Chart { title: "\"title\"".to_owned(), x, y, marks }.svg()
     }
 
     #[test]
-    fn names_are_text_and_never_markup() {
+    fn names_are_escaped() {
         let svg = chart(Shape::Line(vec![Point::new(1.0, 2.0)]));
         assert!(svg.contains("&lt;a &amp; b&gt;") && svg.contains("&quot;title&quot;"));
         assert!(!svg.contains("<a & b>"));
     }
 
     #[test]
-    fn odd_values_draw_something_finite() {
+    fn values_that_are_not_finite_are_drawn() {
         for value in [0.0, -5.0, 1e300, f64::MIN_POSITIVE] {
             let svg = chart(Shape::Line(vec![Point { x: value, y: value, error: 1.0 }]));
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{value}");

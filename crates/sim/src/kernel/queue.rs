@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn the_past_happens_now() {
+    fn an_event_in_the_past_is_due_now() {
         let mut queue = EventQueue::new();
         queue.push(u64::MAX, "end");
         queue.push(100, "now");
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn looking_ahead_moves_nothing() {
+    fn peeking_does_not_advance_the_clock() {
         let mut queue = EventQueue::new();
         queue.push(100_000, "far");
         assert_eq!(queue.next_at_us(), Some(100_000));

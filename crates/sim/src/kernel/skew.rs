@@ -70,7 +70,7 @@ impl Clock {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Chance;
+    use super::super::SimRng;
     use super::*;
 
     const HOUR_US: u64 = 3_600_000_000;
@@ -82,14 +82,14 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_fires_when_the_own_clock_says_so() {
-        let mut chance = Chance::of(1, 0);
+    fn a_timer_fires_by_the_nodes_own_clock() {
+        let mut rng = SimRng::of(1, 0);
         for _ in 0..1_000 {
             for drift_ppm in [-900_000, -100, -1, 0, 1, 100, 2_000_000] {
-                let behind_us = i64::try_from(chance.between(0, 1_000 * HOUR_US)).unwrap_or(0);
-                let clock = skewed(-behind_us, drift_ppm, chance.between(0, HOUR_US));
-                let start_us = HOUR_US + chance.between(0, HOUR_US);
-                let span_us = chance.between(0, 10_000_000);
+                let behind_us = i64::try_from(rng.between(0, 1_000 * HOUR_US)).unwrap_or(0);
+                let clock = skewed(-behind_us, drift_ppm, rng.between(0, HOUR_US));
+                let start_us = HOUR_US + rng.between(0, HOUR_US);
+                let span_us = rng.between(0, 10_000_000);
                 let end_us = start_us + clock.true_span_us(span_us);
                 let moved_us = clock.local_us(end_us) - clock.local_us(start_us);
                 assert!((span_us..span_us + 4).contains(&moved_us), "{clock:?}: {span_us} {moved_us}");

@@ -7,7 +7,7 @@
 use std::error::Error;
 use std::fmt;
 
-use holdoff_gossip::MESH;
+use holdoff_gossip::MAX_FULL_MESH;
 use holdoff_paxos::MAX_ACCEPTORS;
 
 use crate::kernel::Latency;
@@ -21,55 +21,59 @@ pub(super) const MAX_PROCESSES: u32 = 1_000_000;
 
 /// An invalid parameter. Nothing was run; the text states the rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Senseless {
+pub struct InvalidParams {
     parameter: &'static str,
     must: String,
 }
 
-impl Senseless {
+impl InvalidParams {
     /// Returns the name of the parameter, as written in files.
     pub const fn parameter(&self) -> &'static str {
         self.parameter
     }
 }
 
-impl fmt::Display for Senseless {
+impl fmt::Display for InvalidParams {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} must {}", self.parameter, self.must)
     }
 }
 
-impl Error for Senseless {}
+impl Error for InvalidParams {}
 
-pub(super) type Checked = Result<(), Senseless>;
+pub(super) type CheckResult = Result<(), InvalidParams>;
 
 /// Returns an error for the parameter if the condition does not hold.
-pub(super) fn must(is_so: bool, parameter: &'static str, must: &str) -> Checked {
-    if is_so { Ok(()) } else { Err(Senseless { parameter, must: must.to_owned() }) }
+pub(super) fn must(is_so: bool, parameter: &'static str, must: &str) -> CheckResult {
+    if is_so { Ok(()) } else { Err(InvalidParams { parameter, must: must.to_owned() }) }
 }
 
-pub(super) fn clients(number: u32) -> Checked {
+pub(super) fn clients(number: u32) -> CheckResult {
     must((1..=MAX_CLIENTS).contains(&number), "clients", &format!("be from 1 to {MAX_CLIENTS}"))
 }
 
-pub(super) fn not_zero(parameter: &'static str, time: Micros) -> Checked {
+pub(super) fn not_zero(parameter: &'static str, time: Micros) -> CheckResult {
     must(time > Micros(0), parameter, "be longer than zero")
 }
 
-pub(super) fn at_least_one(parameter: &'static str, number: u32) -> Checked {
+pub(super) fn at_least_one(parameter: &'static str, number: u32) -> CheckResult {
     must(number >= 1, parameter, "be at least 1")
 }
 
-pub(super) fn latency(parameter: &'static str, latency: &Latency) -> Checked {
+pub(super) fn latency(parameter: &'static str, latency: &Latency) -> CheckResult {
     let is_in_order = !matches!(latency, Latency::Uniform { low, high } if low > high);
     must(is_in_order, parameter, "have a low that is no higher than its high")
 }
 
 /// Requires a hop that takes time. With a hop of zero, a client without backoff would call forever in the same
 /// microsecond.
-pub(super) fn hop_that_takes_time(parameter: &'static str, hop: &Latency) -> Checked {
+pub(super) fn hop_that_takes_time(parameter: &'static str, hop: &Latency) -> CheckResult {
     latency(parameter, hop)?;
-    must(!hop.is_always_zero(), parameter, "take time, or who is refused asks again in the same moment")
+    must(
+        !hop.is_always_zero(),
+        parameter,
+        "take time: otherwise a refused client calls again in the same microsecond",
+    )
 }
 
 impl super::Scenario {
@@ -81,7 +85,7 @@ impl super::Scenario {
     /// let idle = Scenario::Outage(outage::Params { workers: 0, ..outage::Params::default() });
     /// assert_eq!(idle.check().unwrap_err().to_string(), "workers must be at least 1");
     /// ```
-    pub fn check(&self) -> Checked {
+    pub fn check(&self) -> CheckResult {
         match self {
             Self::Row(params) => params.check(),
             Self::Storm(params) => params.check(),
@@ -94,27 +98,27 @@ impl super::Scenario {
 }
 
 impl scenario::row::Params {
-    fn check(&self) -> Checked {
+    fn check(&self) -> CheckResult {
         clients(self.clients)?;
         latency("hop", &self.hop)?;
-        let is_factor = self.crowd_error > 0.0 && self.crowd_error <= 1e6;
-        must(is_factor, "crowd_error", "be above 0 and at most a million; 1 is a true count")
+        let is_factor = self.contenders_error > 0.0 && self.contenders_error <= 1e6;
+        must(is_factor, "contenders_error", "be above 0 and at most a million; 1 is a true count")
     }
 }
 
 impl scenario::storm::Params {
-    fn check(&self) -> Checked {
+    fn check(&self) -> CheckResult {
         clients(self.clients)?;
         let size = format!("be from 1 to {MAX_PROCESSES}");
         must((1..=MAX_PROCESSES).contains(&self.processes), "processes", &size)?;
         must((1..=MAX_PROCESSES).contains(&self.store_workers), "store_workers", &size)?;
         hop_that_takes_time("hop", &self.hop)?;
-        not_zero("patience", self.patience)
+        not_zero("acquire_timeout", self.acquire_timeout)
     }
 }
 
 impl scenario::limit::Params {
-    fn check(&self) -> Checked {
+    fn check(&self) -> CheckResult {
         clients(self.clients)?;
         at_least_one("rate_per_sec", self.rate_per_sec)?;
         at_least_one("burst", self.burst)?;
@@ -128,7 +132,7 @@ impl scenario::outage::Params {
     const MAX_REQUESTS: f64 = 1e7;
     const MAX_HORIZON: Micros = Micros::from_secs(24 * 60 * 60);
 
-    fn check(&self) -> Checked {
+    fn check(&self) -> CheckResult {
         clients(self.clients)?;
         must(self.rate_per_client > 0.0, "rate_per_client", "be above 0")?;
         let requests = f64::from(self.clients) * self.rate_per_client * self.horizon.as_f64() / 1e6;
@@ -152,14 +156,14 @@ impl scenario::outage::Params {
 }
 
 impl scenario::outage::BudgetRule {
-    fn check(&self) -> Checked {
+    fn check(&self) -> CheckResult {
         must((0.0..=1000.0).contains(&self.ratio), "budget.ratio", "be from 0 to 1000")?;
         must(self.burst <= 1_000_000, "budget.burst", "be at most 1000000")
     }
 }
 
 impl scenario::outage::BreakerRule {
-    fn check(&self) -> Checked {
+    fn check(&self) -> CheckResult {
         let is_share = self.failure_ratio > 0.0 && self.failure_ratio <= 1.0;
         must(is_share, "breaker.failure_ratio", "be a share: above 0 and at most 1")?;
         at_least_one("breaker.min_calls", self.min_calls)?;
@@ -173,15 +177,15 @@ impl scenario::duel::Params {
     const MAX_MEMBERS: u32 = 1000;
     const MAX_DEADLINE: Micros = Micros::from_secs(60 * 60);
 
-    fn check(&self) -> Checked {
-        let few = format!("be from 1 to {}: everybody hears of every vote", Self::MAX_MEMBERS);
+    fn check(&self) -> CheckResult {
+        let few = format!("be from 1 to {}: every member receives every vote", Self::MAX_MEMBERS);
         must((1..=Self::MAX_MEMBERS).contains(&self.clients), "clients", &few)?;
         let size = format!("be from 1 to {MAX_ACCEPTORS}");
         must((1..=MAX_ACCEPTORS).contains(&(self.acceptors as usize)), "acceptors", &size)?;
         hop_that_takes_time("hop", &self.hop)?;
-        must((0.0..=0.5).contains(&self.loss), "loss", "be a share: from 0 to 0.5")?;
-        must((0.0..=1.0).contains(&self.kill), "kill", "be a share: from 0 to 1")?;
-        not_zero("answer_within", self.answer_within)?;
+        must((0.0..=0.5).contains(&self.loss), "loss", "be from 0 to 0.5")?;
+        must((0.0..=1.0).contains(&self.kill), "kill", "be from 0 to 1")?;
+        not_zero("answer_timeout", self.answer_timeout)?;
         not_zero("deadline", self.deadline)?;
         must(self.deadline <= Self::MAX_DEADLINE, "deadline", "be at most an hour")
     }
@@ -191,14 +195,14 @@ impl scenario::election::Params {
     const MAX_NODES: u32 = 1000;
     const MAX_DURATION: Micros = Micros::from_secs(24 * 60 * 60);
 
-    fn check(&self) -> Checked {
+    fn check(&self) -> CheckResult {
         let few = format!("be from 1 to {}", Self::MAX_NODES);
         must((1..=Self::MAX_NODES).contains(&self.nodes), "nodes", &few)?;
-        let is_mesh = self.view == scenario::election::View::Mesh;
-        let known = format!("be partial: up to {MESH} nodes know all others");
-        must(!is_mesh || self.nodes as usize <= MESH, "view", &known)?;
+        let is_mesh = self.topology == scenario::election::Topology::Mesh;
+        let known = format!("be partial: up to {MAX_FULL_MESH} nodes know all others");
+        must(!is_mesh || self.nodes as usize <= MAX_FULL_MESH, "topology", &known)?;
         hop_that_takes_time("hop", &self.hop)?;
-        must((0.0..=0.5).contains(&self.loss), "loss", "be a share: from 0 to 0.5")?;
+        must((0.0..=0.5).contains(&self.loss), "loss", "be from 0 to 0.5")?;
         not_zero("fault_every", self.fault_every)?;
         not_zero("down_for", self.down_for)?;
         must(self.down_for < self.fault_every, "down_for", "be shorter than fault_every")?;

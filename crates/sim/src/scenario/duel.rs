@@ -7,7 +7,7 @@
 //! learns whose operation it holds. All members start within a moment.
 //!
 //! A rival's higher ballot ends a member's attempt: the member is **preempted**, its next ballot exceeds the rival's,
-//! and its [`Manner`](crate::Manner) determines the time of that ballot. If a member had a ballot in a slot that a
+//! and its [`ProposerRule`](crate::ProposerRule) determines the time of that ballot. If a member had a ballot in a slot that a
 //! rival got, the slot is **lost** for the member. A member that rebuilds its proposal then proposes for the first slot
 //! that it does not know to be decided. A member that does not rebuild proposes for the same slot again, where Paxos
 //! returns the rival's value: of N such members one succeeds.
@@ -23,16 +23,14 @@
 //! The time of a run is when the last member was done or gave up; its calls are the prepares and accepts that were
 //! sent. A member that learns after giving up that its operation was decided counts as done.
 
-mod contest;
+mod duel_run;
 mod member;
-mod panel;
+mod network;
 mod rank;
-mod wire;
-mod witness;
 
 use serde::{Deserialize, Serialize};
 
-use super::Measured;
+use super::RunResult;
 use crate::kernel::Latency;
 use crate::{Histogram, Micros, Series, Strategy};
 
@@ -59,7 +57,7 @@ pub struct Params {
     /// The effect of a lost slot on a member that rebuilds its proposal by a policy.
     pub lost_slot: LostSlot,
     /// The time in which a majority must answer before an attempt fails.
-    pub answer_within: Micros,
+    pub answer_timeout: Micros,
     /// The deadline of a member.
     pub deadline: Micros,
 }
@@ -75,8 +73,8 @@ impl Default for Params {
             kill: 0.0,
             arrive_within: Micros::from_millis(1),
             attempts: 0,
-            lost_slot: LostSlot::Anew,
-            answer_within: Micros::from_millis(200),
+            lost_slot: LostSlot::Restart,
+            answer_timeout: Micros::from_millis(200),
             deadline: Micros::from_secs(30),
         }
     }
@@ -87,9 +85,9 @@ impl Default for Params {
 #[serde(rename_all = "snake_case")]
 pub enum LostSlot {
     /// A restart: the member continues at once, and its attempts and delays start over.
-    Anew,
+    Restart,
     /// Not a failed attempt: the member continues at once, and keeps its count of attempts and its delays.
-    GoOn,
+    Continue,
     /// A failed attempt like any other: the member waits, and learning a decision does not end the wait.
     Failed,
 }
@@ -144,9 +142,9 @@ pub struct Outcome {
 
 impl Outcome {
     #[expect(clippy::cast_precision_loss, reason = "counts of a simulation stay far below 2^52")]
-    pub(super) fn measured(self) -> Measured {
+    pub(super) fn run_result(self) -> RunResult {
         let share = |part: u64, of: u64| if of == 0 { 0.0 } else { part as f64 / of as f64 };
-        Measured::new(self.time_us, self.calls, self.living - self.done)
+        RunResult::new(self.time_us, self.calls, self.living - self.done)
             .number("ballots_per_member", share(self.ballots, self.living + self.killed))
             .figure("most_ballots", self.most_ballots)
             .number("success_share", share(self.done, self.living))
@@ -167,5 +165,5 @@ impl Outcome {
 
 /// Runs the duel once. Without acceptors, or with more than Paxos accepts, nothing happens.
 pub fn run(params: &Params, strategy: &Strategy, seed: u64) -> Outcome {
-    contest::Contest::new(params, strategy, seed).map(contest::Contest::run).unwrap_or_default()
+    duel_run::DuelRun::new(params, strategy, seed).map(duel_run::DuelRun::run).unwrap_or_default()
 }

@@ -2,11 +2,11 @@
 //!
 //! **Holdoff's algorithm** combines the hint of gossip with the voters' log, both production code: [`holdoff_gossip`]
 //! names the node that should lead, [`holdoff_paxos::log`] decides which node leads. The first min(N, 7) nodes vote. A
-//! voter that knows of no leader yields to the node that the hint names, for one election timeout. The named node runs
+//! voter that knows of no leader yields to the node that the hint names, for one election timeout. The named node campaigns
 //! at once, if it hears no leader. The node that leads the log and serves has **authority**. The leader has a new value
 //! decided every second. Voters follow the log, all other nodes follow the hint.
 //!
-//! **The baseline** is the source document's algorithm. It and its three proposed variants ([`Way`]) run on the same
+//! **The baseline** is the source document's algorithm. It and its three proposed variants ([`Algorithm`]) run on the same
 //! links and meet the same faults. In the baseline every node that considers itself the leader acts as the leader. Here
 //! it has authority only if more than half of the nodes that are up consider it the leader, too. That favours the
 //! baseline.
@@ -22,23 +22,17 @@
 //! Failures are the faults from which the cluster did not recover before the next one, and a missing first leader. The
 //! run observes the cluster every 50 ms, so measured times are too long by at most that much.
 
-pub mod bars;
-mod citizen;
-mod design;
-mod first;
-mod keys;
-mod town;
-mod trouble;
-mod voter;
-mod way;
+pub mod acceptance;
+mod baseline;
+mod cluster;
+mod holdoff;
+mod node;
 
 use serde::{Deserialize, Serialize};
 
-use super::Measured;
+use super::RunResult;
 use crate::kernel::{Latency, NodeId};
 use crate::{Micros, Rule, Strategy};
-
-pub use way::Way;
 
 /// The largest number of voters.
 const MAX_VOTERS: u32 = 7;
@@ -50,11 +44,11 @@ pub struct Params {
     /// The number of nodes; the first seven vote.
     pub nodes: u32,
     /// The nodes that a node knows.
-    pub view: View,
+    pub topology: Topology,
     /// The share of messages that are lost; an equal share is duplicated, and an equal share is delayed.
     pub loss: f64,
     /// The kind of fault.
-    pub fault: Fault,
+    pub fault: FaultKind,
     /// The time to the next fault, from the previous one or from its end.
     pub fault_every: Micros,
     /// The time for which a crashed node is down.
@@ -63,9 +57,9 @@ pub struct Params {
     pub cut_for: Micros,
     /// The duration of the run.
     pub duration: Micros,
-    /// Whether the node that the hint names runs for the lead at once, if it hears no leader. Otherwise the other nodes
+    /// Whether the node that the hint names campaigns at once, if it hears no leader. Otherwise the other nodes
     /// only wait for it.
-    pub named_runs: bool,
+    pub named_campaigns: bool,
     /// The travel time of a message.
     pub hop: Latency,
 }
@@ -75,14 +69,14 @@ impl Default for Params {
     fn default() -> Self {
         Self {
             nodes: 10,
-            view: View::Mesh,
+            topology: Topology::Mesh,
             loss: 0.01,
-            fault: Fault::Crash,
+            fault: FaultKind::Crash,
             fault_every: Micros::from_secs(20),
             down_for: Micros::from_secs(10),
             cut_for: Micros::from_secs(30),
             duration: Micros::from_secs(120),
-            named_runs: true,
+            named_campaigns: true,
             hop: Latency::Uniform { low: Micros::from_millis(5), high: Micros::from_millis(15) },
         }
     }
@@ -98,7 +92,7 @@ impl Params {
 /// The nodes that a node knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum View {
+pub enum Topology {
     /// All nodes.
     Mesh,
     /// A few nodes, which change.
@@ -108,7 +102,7 @@ pub enum View {
 /// The kind of fault, in addition to lost messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Fault {
+pub enum FaultKind {
     /// No fault.
     None,
     /// The leader crashes and restarts.
@@ -121,7 +115,7 @@ pub enum Fault {
 
 /// A change of a node's view of the leader. The view is `None` if the node knows no leader or is down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-pub struct Thought {
+pub struct LeaderView {
     /// The time of the change.
     pub at_us: u64,
     /// The node whose view changed.
@@ -167,17 +161,17 @@ pub struct Outcome {
     /// Bytes per second of the node that sent the most, over the whole run.
     pub most_bytes_per_s: f64,
     /// Indexes of the history at which two voters diverge: always zero.
-    pub torn: u64,
+    pub diverged: u64,
     /// Messages that were lost.
     pub lost_messages: u64,
     /// The changes of the nodes' views of the leader, in the first two minutes.
-    pub thoughts: Vec<Thought>,
+    pub leader_views: Vec<LeaderView>,
 }
 
 impl Outcome {
-    pub(super) fn measured(self) -> Measured {
+    pub(super) fn run_result(self) -> RunResult {
         let never = u64::from(self.first_us.is_none());
-        Measured::new(self.first_us.unwrap_or(0), self.messages, self.unrecovered + never)
+        RunResult::new(self.first_us.unwrap_or(0), self.messages, self.unrecovered + never)
             .figure("changes", self.changes)
             .figure("two_at_once", self.two_at_once)
             .number("without_percent", self.without_share * 100.0)
@@ -186,21 +180,76 @@ impl Outcome {
             .number("messages_per_node_s", self.messages_per_node_s)
             .number("bytes_per_node_s", self.bytes_per_node_s)
             .number("most_bytes_per_s", self.most_bytes_per_s)
-            .figure("torn", self.torn)
+            .figure("diverged", self.diverged)
             .figure("lost_messages", self.lost_messages)
             .pooled("recovery", self.recoveries_us)
             .pooled("known", self.known_us)
             .pooled("healing", self.healings_us)
-            .thoughts(self.thoughts)
+            .leader_views(self.leader_views)
     }
 }
 
 /// Runs the election once. Without nodes, or with a strategy that is not an election algorithm, nothing happens.
 pub fn run(params: &Params, strategy: &Strategy, seed: u64) -> Outcome {
-    let Rule::Way(way) = *strategy.rule() else { return Outcome::default() };
-    let outcome = match way {
-        Way::Holdoff => town::Town::<design::Elector>::new(params, way, seed).map(|town| town.run(params)),
-        _ => town::Town::<first::Asker>::new(params, way, seed).map(|town| town.run(params)),
+    let Rule::Election(algorithm) = *strategy.rule() else { return Outcome::default() };
+    let outcome = match algorithm {
+        Algorithm::Holdoff => cluster::Cluster::<holdoff::HoldoffNode>::new(params, algorithm, seed)
+            .map(|cluster| cluster.run(params)),
+        _ => cluster::Cluster::<baseline::BaselineNode>::new(params, algorithm, seed)
+            .map(|cluster| cluster.run(params)),
     };
     outcome.unwrap_or_default()
+}
+
+/// A leader election algorithm.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Algorithm {
+    /// The source document's algorithm: the majority of three random votes, or one of them at random.
+    Baseline,
+    /// The same, but a node keeps its choice for ten seconds.
+    Sticky,
+    /// The same, but a node changes its choice only if another leader has two more votes than the current one.
+    Hysteresis,
+    /// The same with rounds of a second.
+    SlowRounds,
+    /// Holdoff's algorithm: a hint by gossip, authority by the log.
+    Holdoff,
+}
+
+impl Algorithm {
+    /// All algorithms.
+    pub const ALL: [Self; 5] =
+        [Self::Baseline, Self::Sticky, Self::Hysteresis, Self::SlowRounds, Self::Holdoff];
+
+    /// The names used in tables and on the command line.
+    pub const NAMES: [&'static str; 5] =
+        ["baseline", "baseline-sticky", "baseline-hysteresis", "baseline-slow", "holdoff"];
+
+    /// Returns the algorithm of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|algorithm| algorithm.name() == name)
+    }
+
+    /// Returns the name used in tables and on the command line.
+    pub const fn name(self) -> &'static str {
+        let [baseline, sticky, hysteresis, slow_rounds, holdoff] = Self::NAMES;
+        match self {
+            Self::Baseline => baseline,
+            Self::Sticky => sticky,
+            Self::Hysteresis => hysteresis,
+            Self::SlowRounds => slow_rounds,
+            Self::Holdoff => holdoff,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_known() {
+        assert_eq!(Algorithm::NAMES.map(Algorithm::named), Algorithm::ALL.map(Some));
+        assert_eq!(Algorithm::named("full"), None);
+    }
 }

@@ -11,12 +11,14 @@
 //! The time of a run is the time of the last answer, the time to drain; its calls are all calls. Wasted calls are those
 //! answered 429.
 
-use holdoff_policy::{Class, Failure};
+use std::time::Duration;
+
+use holdoff_policy::{Class, Failure, TokenBucket, TokenRate};
 use serde::{Deserialize, Serialize};
 
-use super::{Measured, so_far};
-use crate::kernel::{Chance, EventQueue, Latency};
-use crate::strategy::{Next, Strategy};
+use super::{RunResult, so_far};
+use crate::kernel::{EventQueue, Latency, SimRng};
+use crate::strategy::{Strategy, StrategyDecision};
 use crate::{Histogram, Micros, Series};
 
 /// The parameters of the rate limit.
@@ -77,8 +79,8 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    pub(super) fn measured(self) -> Measured {
-        Measured::new(self.time_us, self.calls, self.gave_up + self.unserved)
+    pub(super) fn run_result(self) -> RunResult {
+        RunResult::new(self.time_us, self.calls, self.gave_up + self.unserved)
             .figure("wasted", self.wasted)
             .figure("gave_up", self.gave_up)
             .figure("unserved", self.unserved)
@@ -93,35 +95,9 @@ enum Event {
 }
 
 struct Client {
-    chance: Chance,
-    tries: u32,
+    rng: SimRng,
+    attempts: u32,
     last_delay_us: u64,
-}
-
-/// A token bucket in millionths of a token, so that it needs no rounding.
-struct Bucket {
-    rate_per_sec: u64,
-    full: u64,
-    tokens: u64,
-    filled_us: u64,
-}
-
-const TOKEN: u64 = 1_000_000;
-
-impl Bucket {
-    fn new(params: &Params) -> Self {
-        let full = u64::from(params.burst) * TOKEN;
-        Self { rate_per_sec: u64::from(params.rate_per_sec), full, tokens: full, filled_us: 0 }
-    }
-
-    fn admits(&mut self, now_us: u64) -> bool {
-        let gained = (now_us - self.filled_us).saturating_mul(self.rate_per_sec);
-        self.tokens = self.tokens.saturating_add(gained).min(self.full);
-        self.filled_us = now_us;
-        let Some(left) = self.tokens.checked_sub(TOKEN) else { return false };
-        self.tokens = left;
-        true
-    }
 }
 
 /// Runs the scenario once.
@@ -143,7 +119,8 @@ struct Fleet<'a> {
     strategy: &'a Strategy,
     events: EventQueue<Event>,
     clients: Vec<Client>,
-    bucket: Bucket,
+    rate: TokenRate,
+    bucket: TokenBucket,
     /// Clients without a last answer.
     waiting: u64,
     outcome: Outcome,
@@ -153,13 +130,22 @@ impl<'a> Fleet<'a> {
     fn new(params: &'a Params, strategy: &'a Strategy, seed: u64) -> Self {
         let mut events = EventQueue::with_capacity(params.clients as usize);
         let start = |number| {
-            let mut chance = Chance::of(seed, u64::from(number));
-            events.push(params.hop.draw_us(&mut chance), Event::Call(number));
-            Client { chance, tries: 0, last_delay_us: 0 }
+            let mut rng = SimRng::of(seed, u64::from(number));
+            events.push(params.hop.draw_us(&mut rng), Event::Call(number));
+            Client { rng, attempts: 0, last_delay_us: 0 }
         };
         let clients = (0..params.clients).map(start).collect();
-        let (bucket, waiting) = (Bucket::new(params), u64::from(params.clients));
-        Self { params, strategy, events, clients, bucket, waiting, outcome: Outcome::default() }
+        let interval = Duration::from_secs(1).checked_div(params.rate_per_sec).unwrap_or(Duration::MAX);
+        Self {
+            params,
+            strategy,
+            events,
+            clients,
+            rate: TokenRate::new(interval, params.burst),
+            bucket: TokenBucket::default(),
+            waiting: u64::from(params.clients),
+            outcome: Outcome::default(),
+        }
     }
 
     fn handle(&mut self, now_us: u64, event: Event) {
@@ -173,26 +159,26 @@ impl<'a> Fleet<'a> {
     fn call(&mut self, number: u32, now_us: u64) {
         self.outcome.calls += 1;
         self.outcome.calls_over_time.count(now_us);
-        let is_admitted = self.bucket.admits(now_us);
+        let is_admitted = self.bucket.take(&self.rate, Duration::from_micros(now_us)).is_ok();
         self.outcome.wasted += u64::from(!is_admitted);
         let Some(client) = self.clients.get_mut(number as usize) else { return };
-        client.tries = client.tries.saturating_add(1);
-        let hop_us = self.params.hop.draw_us(&mut client.chance);
+        client.attempts = client.attempts.saturating_add(1);
+        let hop_us = self.params.hop.draw_us(&mut client.rng);
         self.events.push_after(hop_us, Event::Answer { client: number, is_admitted });
     }
 
     fn back_off(&mut self, number: u32, now_us: u64) {
         let failure = self.failure();
         let Some(client) = self.clients.get_mut(number as usize) else { return };
-        let so_far = so_far(client.tries, now_us, client.last_delay_us);
-        match self.strategy.next(&so_far, &failure, client.chance.roll()) {
-            Next::Wait(delay_us) => {
+        let so_far = so_far(client.attempts, now_us, client.last_delay_us);
+        match self.strategy.next(&so_far, &failure, client.rng.roll()) {
+            StrategyDecision::Wait(delay_us) => {
                 client.last_delay_us = delay_us;
                 self.outcome.delays.count(delay_us);
-                let hop_us = self.params.hop.draw_us(&mut client.chance);
+                let hop_us = self.params.hop.draw_us(&mut client.rng);
                 self.events.push_after(delay_us.saturating_add(hop_us), Event::Call(number));
             }
-            Next::GiveUp(_) => {
+            StrategyDecision::GiveUp(_) => {
                 self.outcome.gave_up += 1;
                 self.conclude(now_us);
             }

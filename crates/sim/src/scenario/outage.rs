@@ -10,7 +10,7 @@
 //! retried, and the queue stays full. The outage has ended and yet goes on: it is *metastable*.
 //!
 //! Each layer asks the strategy, as often as `attempts` allows. A request that a layer gives up is one failed attempt
-//! of the layer around it, so that k layers of n attempts make up to nᵏ calls for one request. A **budget** belongs to
+//! of the layer context it, so that k layers of n attempts make up to nᵏ calls for one request. A **budget** belongs to
 //! a layer and is shared by all its requests. The **breaker** stands in front of the dependency: a call that it refuses
 //! is not made, and the innermost layer does not retry it. Both are production code.
 //!
@@ -19,14 +19,12 @@
 //! the outage to the horizon. Seconds that end within a timeout of the horizon are not judged: their requests may not
 //! have been answered yet.
 
-mod dependency;
-mod layers;
 mod service;
 
 use holdoff_policy::{BreakerOptions, BudgetOptions};
 use serde::{Deserialize, Serialize};
 
-use super::Measured;
+use super::RunResult;
 use crate::kernel::Latency;
 use crate::{Histogram, Micros, Series, Strategy};
 
@@ -47,7 +45,7 @@ pub struct Params {
     /// The service time of a call.
     pub service: Latency,
     /// The length of the queue; further calls are refused at once.
-    pub line_limit: u32,
+    pub queue_limit: u32,
     /// The time that a caller waits for its answer.
     pub timeout: Micros,
     /// The start of the outage.
@@ -76,7 +74,7 @@ impl Default for Params {
             rate_per_client: 1.0,
             workers: 15,
             service: Latency::normal_ms(100, 20),
-            line_limit: 1000,
+            queue_limit: 1000,
             timeout: Micros::from_secs(1),
             outage_start: Micros::from_secs(10),
             outage_length: Micros::from_secs(10),
@@ -177,8 +175,8 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    pub(super) fn measured(self) -> Measured {
-        Measured::new(self.recovery_us, self.calls, u64::from(!self.has_recovered))
+    pub(super) fn run_result(self) -> RunResult {
+        RunResult::new(self.recovery_us, self.calls, u64::from(!self.has_recovered))
             .figure("requests", self.requests)
             .number("amplification", self.amplification)
             .figure("most_calls_per_request", u64::from(self.most_calls_per_request))

@@ -14,9 +14,9 @@
 use holdoff_policy::{Class, Failure};
 use serde::{Deserialize, Serialize};
 
-use super::{Measured, so_far};
-use crate::kernel::{Chance, EventQueue, Latency};
-use crate::strategy::{Next, Strategy};
+use super::{RunResult, so_far};
+use crate::kernel::{EventQueue, Latency, SimRng};
+use crate::strategy::{Strategy, StrategyDecision};
 use crate::{Histogram, Series};
 
 /// The parameters of the experiment.
@@ -28,18 +28,18 @@ pub struct Params {
     /// The travel time of a message or an answer.
     pub hop: Latency,
     /// Whether a refused write carries the number of contenders.
-    pub crowd_known: bool,
+    pub contenders_known: bool,
     /// The factor of the reported count; the report is always at least one contender.
-    pub crowd_error: f64,
+    pub contenders_error: f64,
     /// Whether a client gets the count at its previous refusal.
-    pub crowd_stale: bool,
+    pub contenders_stale: bool,
 }
 
 impl Default for Params {
     /// A hundred clients, hops of |Normal(10, 2)| ms, and a correct count.
     fn default() -> Self {
         let hop = Latency::normal_ms(10, 2);
-        Self { clients: 100, hop, crowd_known: true, crowd_error: 1.0, crowd_stale: false }
+        Self { clients: 100, hop, contenders_known: true, contenders_error: 1.0, contenders_stale: false }
     }
 }
 
@@ -66,8 +66,8 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    pub(super) fn measured(self) -> Measured {
-        Measured::new(self.time_us, self.writes, self.gave_up)
+    pub(super) fn run_result(self) -> RunResult {
+        RunResult::new(self.time_us, self.writes, self.gave_up)
             .figure("reads", self.reads)
             .figure("gave_up", self.gave_up)
             .plots(self.calls_over_time, self.delays)
@@ -86,9 +86,9 @@ enum Arrival {
 /// The state of a client. It fits into half a cache line, so that a million clients are cheap.
 #[derive(Clone, Debug)]
 struct Client {
-    chance: Chance,
+    rng: SimRng,
     last_delay_us: u64,
-    tries: u32,
+    attempts: u32,
     /// The version read last.
     version: u32,
     /// The number of contenders when the last write was refused; 0 if it was not.
@@ -121,9 +121,9 @@ pub fn run(params: &Params, strategy: &Strategy, seed: u64) -> Outcome {
 impl<'a> Experiment<'a> {
     fn new(params: &'a Params, strategy: &'a Strategy, seed: u64) -> Self {
         let client = |number| Client {
-            chance: Chance::of(seed, u64::from(number)),
+            rng: SimRng::of(seed, u64::from(number)),
             last_delay_us: 0,
-            tries: 0,
+            attempts: 0,
             version: 0,
             contenders: 0,
             contenders_before: 0,
@@ -186,7 +186,7 @@ impl<'a> Experiment<'a> {
 
     fn answer_write(&mut self, number: u32) {
         let Some(client) = self.clients.get_mut(number as usize) else { return };
-        client.tries = client.tries.saturating_add(1);
+        client.attempts = client.attempts.saturating_add(1);
         client.contenders_before = client.contenders;
         if client.version == self.version {
             self.version = self.version.wrapping_add(1);
@@ -205,15 +205,16 @@ impl<'a> Experiment<'a> {
         if client.contenders == 0 {
             return;
         }
-        let failure = Failure::new(Class::Contended).with_crowd(told(self.params, client));
-        let so_far = so_far(client.tries, now_us, client.last_delay_us);
-        match self.strategy.next(&so_far, &failure, client.chance.roll()) {
-            Next::Wait(delay_us) => {
+        let failure =
+            Failure::new(Class::Contended).with_contenders(reported_contenders(self.params, client));
+        let so_far = so_far(client.attempts, now_us, client.last_delay_us);
+        match self.strategy.next(&so_far, &failure, client.rng.roll()) {
+            StrategyDecision::Wait(delay_us) => {
                 client.last_delay_us = delay_us;
                 self.outcome.delays.count(delay_us);
                 self.travel(number, delay_us, Arrival::Read(number));
             }
-            Next::GiveUp(_) => {
+            StrategyDecision::GiveUp(_) => {
                 self.outcome.gave_up += 1;
                 self.contending -= 1;
             }
@@ -223,17 +224,17 @@ impl<'a> Experiment<'a> {
     /// Sends a message after a delay; it arrives one hop later.
     fn travel(&mut self, number: u32, delay_us: u64, arrival: Arrival) {
         let Some(client) = self.clients.get_mut(number as usize) else { return };
-        let hop_us = self.params.hop.draw_us(&mut client.chance);
+        let hop_us = self.params.hop.draw_us(&mut client.rng);
         self.queue.push_after(delay_us.saturating_add(hop_us), arrival);
     }
 }
 
 /// Returns the number of contenders reported to this client; 0 if there is no report.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]
-fn told(params: &Params, client: &Client) -> u32 {
-    let contenders = if params.crowd_stale { client.contenders_before } else { client.contenders };
-    if !params.crowd_known || contenders == 0 {
+fn reported_contenders(params: &Params, client: &Client) -> u32 {
+    let contenders = if params.contenders_stale { client.contenders_before } else { client.contenders };
+    if !params.contenders_known || contenders == 0 {
         return 0;
     }
-    (f64::from(contenders) * params.crowd_error + 0.5).max(1.0) as u32
+    (f64::from(contenders) * params.contenders_error + 0.5).max(1.0) as u32
 }

@@ -9,24 +9,24 @@ fn refused(text: &str) -> Option<&'static str> {
 }
 
 #[test]
-fn the_defaults_make_sense() {
+fn the_defaults_are_valid() {
     for (name, _) in Scenario::ALL {
         let scenario = Scenario::named(name).unwrap();
         assert_eq!(scenario.check(), Ok(()), "{name}");
-        assert!(scenario.with_clients(0).check().is_err(), "{name} of nobody");
+        assert!(scenario.with_clients(0).check().is_err(), "{name} without clients");
     }
 }
 
 #[test]
-fn what_makes_no_sense_is_named() {
+fn an_invalid_parameter_is_named() {
     for (text, parameter) in [
-        ("[row]\ncrowd_error = 0.0", "crowd_error"),
-        ("[row]\ncrowd_error = inf", "crowd_error"),
+        ("[row]\ncontenders_error = 0.0", "contenders_error"),
+        ("[row]\ncontenders_error = inf", "contenders_error"),
         ("[row]\nhop = { uniform = { low = \"2ms\", high = \"1ms\" } }", "hop"),
         ("[storm]\nprocesses = 0", "processes"),
         ("[storm]\nstore_workers = 4000000000", "store_workers"),
         ("[storm]\nhop = { exponential = { mean = \"0s\" } }", "hop"),
-        ("[storm]\npatience = \"0s\"", "patience"),
+        ("[storm]\nacquire_timeout = \"0s\"", "acquire_timeout"),
         ("[limit]\nrate_per_sec = 0", "rate_per_sec"),
         ("[limit]\nburst = 0", "burst"),
         ("[limit]\nhop = { normal = { mean = \"0s\", sd = \"0s\" } }", "hop"),
@@ -54,11 +54,11 @@ fn what_makes_no_sense_is_named() {
         ("[duel]\nloss = 0.6", "loss"),
         ("[duel]\nloss = nan", "loss"),
         ("[duel]\nkill = 1.1", "kill"),
-        ("[duel]\nanswer_within = \"0s\"", "answer_within"),
+        ("[duel]\nanswer_timeout = \"0s\"", "answer_timeout"),
         ("[duel]\ndeadline = \"0s\"", "deadline"),
         ("[duel]\ndeadline = \"2h\"", "deadline"),
         ("[election]\nnodes = 1001\nview = \"partial\"", "nodes"),
-        ("[election]\nnodes = 11", "view"),
+        ("[election]\nnodes = 11", "topology"),
         ("[election]\nhop = { constant = \"0s\" }", "hop"),
         ("[election]\nloss = -0.1", "loss"),
         ("[election]\nfault_every = \"0s\"", "fault_every"),
@@ -74,17 +74,17 @@ fn what_makes_no_sense_is_named() {
 
 /// Unusual parameters are valid: a queue of length zero, an outage without end, a row without hops.
 #[test]
-fn what_is_merely_odd_may_run() {
+fn unusual_parameters_are_valid() {
     for text in [
         "[row]\nclients = 1\nhop = { constant = \"0s\" }",
         "[storm]\nhold = \"0s\"\nrequest_cost = \"0s\"",
-        "[outage]\nline_limit = 0\nservice = { constant = \"0s\" }",
+        "[outage]\nqueue_limit = 0\nservice = { constant = \"0s\" }",
         "[outage]\noutage_start = \"0s\"\noutage_length = \"2m\"",
         "[outage]\nhorizon = \"31s\"",
         "[outage]\nrate_per_client = 0.001\nhorizon = \"24h\"",
         "[outage]\nbudget = { ratio = 0.0, burst = 0 }",
         "[duel]\nclients = 1\nacceptors = 1\nkill = 1.0",
-        "[duel]\nanswer_within = \"1ms\"\ndeadline = \"1s\"",
+        "[duel]\nanswer_timeout = \"1ms\"\ndeadline = \"1s\"",
     ] {
         assert_eq!(refused(text), None, "{text}");
         let scenario: Scenario = toml::from_str(text).unwrap();

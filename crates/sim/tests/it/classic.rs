@@ -2,20 +2,20 @@
 
 use std::time::Duration;
 
-use holdoff_policy::Crowd;
+use holdoff_policy::Contention;
 use holdoff_sim::scenario::{Scenario, row};
-use holdoff_sim::{Plan, Row, Strategy, Summary, run};
+use holdoff_sim::{Plan, ResultRow, Strategy, Summary, run};
 
 const SEED: u64 = 20_240;
 
-fn compare(params: row::Params, names: &[&str], clients: u32, runs: u32) -> Vec<Row> {
+fn compare(params: row::Params, names: &[&str], clients: u32, runs: u32) -> Vec<ResultRow> {
     let strategies = names.iter().map(|name| Strategy::named(name).unwrap()).collect();
     let scenario = Scenario::Row(params);
     run(&Plan { scenario, strategies, clients: vec![clients], runs, seed: SEED, threads: 2 }, &|_, _| {})
 }
 
 /// Returns mean time and mean writes of the first row as shares of the second's.
-fn shares(own: &Row, others: &Row) -> (f64, f64) {
+fn shares(own: &ResultRow, others: &ResultRow) -> (f64, f64) {
     (own.time_ms.mean / others.time_ms.mean, own.calls.mean / others.calls.mean)
 }
 
@@ -40,9 +40,9 @@ fn exponential_without_jitter_is_slowest_by_far() {
 }
 
 #[test]
-fn a_known_crowd_wins_on_both_axes() {
+fn a_known_number_of_contenders_wins_on_both_axes() {
     for clients in [10, 50, 100] {
-        let rows = compare(row::Params::default(), &["crowd", "full", "decorrelated"], clients, 400);
+        let rows = compare(row::Params::default(), &["contention", "full", "decorrelated"], clients, 400);
         for other in &rows[1..] {
             let (time, writes) = shares(&rows[0], other);
             assert!(
@@ -58,22 +58,22 @@ fn a_known_crowd_wins_on_both_axes() {
 }
 
 #[test]
-fn a_count_wrong_by_two_still_wins_one_axis_and_loses_none() {
+fn a_count_wrong_by_a_factor_of_two_still_wins_one_axis_and_loses_none() {
     for clients in [10, 50, 100] {
         let full = &compare(row::Params::default(), &["full"], clients, 400)[0];
-        for crowd_error in [0.5, 2.0] {
-            let params = row::Params { crowd_error, ..row::Params::default() };
-            let (time, writes) = shares(&compare(params, &["crowd"], clients, 400)[0], full);
+        for contenders_error in [0.5, 2.0] {
+            let params = row::Params { contenders_error, ..row::Params::default() };
+            let (time, writes) = shares(&compare(params, &["contention"], clients, 400)[0], full);
             let is_good = time.min(writes) < 1.0 && time.max(writes) < 1.1;
-            assert!(is_good, "seed {SEED}, {clients} clients, {crowd_error}: {time} {writes}");
+            assert!(is_good, "seed {SEED}, {clients} clients, {contenders_error}: {time} {writes}");
         }
     }
 }
 
 #[test]
 fn a_stale_count_is_almost_as_good() {
-    let params = row::Params { crowd_stale: true, ..row::Params::default() };
-    let stale = &compare(params, &["crowd"], 100, 200)[0];
+    let params = row::Params { contenders_stale: true, ..row::Params::default() };
+    let stale = &compare(params, &["contention"], 100, 200)[0];
     let full = &compare(row::Params::default(), &["full"], 100, 200)[0];
     let (time, writes) = shares(stale, full);
     assert!(time < 1.0 && writes < 1.0, "seed {SEED}: {time} {writes}");
@@ -81,15 +81,15 @@ fn a_stale_count_is_almost_as_good() {
 
 #[test]
 fn an_unknown_count_is_full_jitter() {
-    let params = row::Params { crowd_known: false, ..row::Params::default() };
-    let rows = compare(params, &["crowd", "full"], 100, 200);
+    let params = row::Params { contenders_known: false, ..row::Params::default() };
+    let rows = compare(params, &["contention", "full"], 100, 200);
     let (time, writes) = shares(&rows[0], &rows[1]);
     assert!((0.95..1.05).contains(&time) && (0.98..1.02).contains(&writes), "seed {SEED}: {time} {writes}");
 }
 
 #[test]
-fn gentle_growth_beats_doubling_where_nobody_counts() {
-    let params = row::Params { crowd_known: false, ..row::Params::default() };
+fn slow_growth_beats_doubling_without_a_count() {
+    let params = row::Params { contenders_known: false, ..row::Params::default() };
     for clients in [10, 50, 100] {
         let rows = compare(params.clone(), &["contended", "full"], clients, 1000);
         let (contended, full) = (&rows[0], &rows[1]);
@@ -109,8 +109,8 @@ fn wins_clearly(own: Summary, other: Summary) -> bool {
 }
 
 #[test]
-fn everybody_is_served_once() {
-    for name in ["none", "exponential", "full", "equal", "decorrelated", "contended", "crowd"] {
+fn every_client_is_served_once() {
+    for name in ["none", "exponential", "full", "equal", "decorrelated", "contended", "contention"] {
         let strategy = Strategy::named(name).unwrap();
         let outcome = row::run(&row::Params::default(), &strategy, SEED);
         assert_eq!(outcome.gave_up, 0);
@@ -122,7 +122,7 @@ fn everybody_is_served_once() {
 }
 
 #[test]
-fn who_runs_out_of_tries_is_counted() {
+fn clients_that_exhaust_their_attempts_are_counted() {
     let strategy = Strategy::named("proposal").unwrap();
     let outcome = row::run(&row::Params::default(), &strategy, SEED);
     assert!(outcome.gave_up > 0);
@@ -130,9 +130,9 @@ fn who_runs_out_of_tries_is_counted() {
 }
 
 #[test]
-fn a_large_crowd_costs_as_much_a_client_as_a_small_one() {
-    let crowd = Crowd { slot: Duration::from_millis(15), limit: holdoff_policy::MAX_DELAY };
-    let strategy = Strategy::crowd(crowd).unwrap();
+fn the_cost_per_client_does_not_grow_with_the_number_of_clients() {
+    let contention = Contention { slot: Duration::from_millis(15), limit: holdoff_policy::MAX_DELAY };
+    let strategy = Strategy::contention(contention).unwrap();
     let outcome = row::run(&row::Params { clients: 20_000, ..row::Params::default() }, &strategy, SEED);
     assert!((60_000..100_000).contains(&outcome.writes), "{}", outcome.writes);
     assert!(outcome.peak_bytes <= 20_000 * 150, "{}", outcome.peak_bytes);

@@ -2,7 +2,7 @@
 
 use holdoff_sim::scenario::Scenario;
 use holdoff_sim::scenario::duel::{self, LostSlot, Outcome, Params};
-use holdoff_sim::{Micros, Plan, Row, Strategy};
+use holdoff_sim::{Micros, Plan, ResultRow, Strategy};
 
 fn run(params: &Params, name: &str, seed: u64) -> Outcome {
     duel::run(params, &Strategy::named(name).unwrap(), seed)
@@ -13,7 +13,7 @@ fn of(clients: u32) -> Params {
 }
 
 /// Returns the row of one strategy over many runs.
-fn row(params: Params, name: &str, runs: u32) -> Row {
+fn row(params: Params, name: &str, runs: u32) -> ResultRow {
     let (clients, scenario) = (vec![params.clients], Scenario::Duel(params));
     let strategies = vec![Strategy::named(name).unwrap()];
     let plan = Plan { scenario, strategies, clients, runs, seed: 1, threads: 2 };
@@ -21,7 +21,7 @@ fn row(params: Params, name: &str, runs: u32) -> Row {
 }
 
 #[test]
-fn without_building_anew_exactly_one_succeeds() {
+fn without_rebuilding_exactly_one_member_succeeds() {
     for clients in [1, 2, 5, 20, 40] {
         for seed in 0..30 {
             for name in ["linear-stale", "proposal-stale"] {
@@ -35,7 +35,7 @@ fn without_building_anew_exactly_one_succeeds() {
 
 /// Not even without a limit of attempts: a member that has lost the slot proposes for it until the deadline.
 #[test]
-fn patience_does_not_help_who_does_not_build_anew() {
+fn more_time_does_not_help_members_that_do_not_rebuild() {
     for seed in 0..3 {
         let outcome = run(&Params { attempts: 100_000, ..of(10) }, "proposal-stale", seed);
         assert_eq!((outcome.done, outcome.timed_out), (1, 9), "seed {seed}");
@@ -44,7 +44,7 @@ fn patience_does_not_help_who_does_not_build_anew() {
 }
 
 #[test]
-fn the_councils_way_lets_everybody_through_loss_and_kills() {
+fn the_council_succeeds_for_all_members_under_loss_and_kills() {
     for clients in [5, 10, 20] {
         let (mut killed, mut lost, mut unanswered) = (0, 0, 0);
         for seed in 0..200 {
@@ -63,7 +63,7 @@ fn the_councils_way_lets_everybody_through_loss_and_kills() {
 }
 
 #[test]
-fn the_councils_way_takes_one_ballot_a_slot_and_two_round_trips() {
+fn the_council_takes_one_ballot_and_two_round_trips_per_slot() {
     let row = row(of(20), "council", 200);
     // A member begins a ballot in each slot up to its own: at least the mean of 1, 2, … 20.
     let ballots = row.figures["ballots_per_member"].mean;
@@ -77,8 +77,8 @@ fn the_councils_way_takes_one_ballot_a_slot_and_two_round_trips() {
 fn doubling_from_ten_milliseconds_takes_more_ballots_and_longer() {
     let council = row(of(20), "council", 50);
     let endless = |lost_slot| Params { lost_slot, attempts: 100_000, ..of(20) };
-    let ballots = |row: &Row| row.figures["ballots_per_member"].mean;
-    for (lost_slot, low, high) in [(LostSlot::GoOn, 12.0, 15.0), (LostSlot::Anew, 24.0, 28.0)] {
+    let ballots = |row: &ResultRow| row.figures["ballots_per_member"].mean;
+    for (lost_slot, low, high) in [(LostSlot::Continue, 12.0, 15.0), (LostSlot::Restart, 24.0, 28.0)] {
         let doubling = row(endless(lost_slot), "proposal", 50);
         assert!((low..high).contains(&ballots(&doubling)), "{lost_slot:?}: {}", ballots(&doubling));
         assert!(ballots(&council) < ballots(&doubling) && council.time_ms.mean < doubling.time_ms.mean);
@@ -87,7 +87,7 @@ fn doubling_from_ten_milliseconds_takes_more_ballots_and_longer() {
 
 /// Seven attempts are not enough for twenty slots if a slot that a rival got is one of them.
 #[test]
-fn a_lost_slot_that_counts_as_a_failed_try_uses_the_tries_up() {
+fn lost_slots_that_count_as_failures_exhaust_the_attempts() {
     for seed in 0..20 {
         let anew = run(&of(20), "proposal", seed);
         assert_eq!(anew.done, 20, "seed {seed}");
@@ -110,8 +110,9 @@ fn no_id_is_favoured() {
 
 /// Every member has one final state, every slot one operation, and no operation two slots.
 #[test]
-fn the_books_balance() {
-    let names = ["linear", "linear-stale", "proposal", "proposal-stale", "full", "none", "crowd", "council"];
+fn the_outcome_counts_add_up() {
+    let names =
+        ["linear", "linear-stale", "proposal", "proposal-stale", "full", "none", "contention", "council"];
     let mut done_after_all = 0;
     for seed in 0..25 {
         for name in names {
@@ -129,11 +130,11 @@ fn the_books_balance() {
             }
         }
     }
-    assert!(done_after_all > 0, "nobody was told that it had failed and had not");
+    assert!(done_after_all > 0, "no member learned of its success after it had given up");
 }
 
 #[test]
-fn alone_it_takes_one_ballot() {
+fn a_single_member_takes_one_ballot() {
     for seed in 0..20 {
         for name in ["linear-stale", "proposal", "council"] {
             let outcome = run(&of(1), name, seed);
@@ -153,7 +154,7 @@ fn a_minority_of_acceptors_need_not_answer_in_time() {
 }
 
 #[test]
-fn so_many_tries_are_made_and_no_more() {
+fn the_attempt_limit_is_exact() {
     for seed in 0..10 {
         let outcome = run(&Params { attempts: 3, lost_slot: LostSlot::Failed, ..of(20) }, "none", seed);
         assert_eq!(outcome.most_ballots, 3, "seed {seed}");

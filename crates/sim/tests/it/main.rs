@@ -4,11 +4,9 @@
 
 mod check;
 mod classic;
-mod determinism;
 mod duel;
 mod election;
-mod failed;
+mod kernel;
 mod outage;
-mod queue;
+mod runner;
 mod storm;
-mod world;

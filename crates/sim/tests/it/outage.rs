@@ -18,7 +18,7 @@ fn all_fails(layers: u32, budget: Option<BudgetRule>) -> Params {
 }
 
 #[test]
-fn stacked_layers_multiply() {
+fn stacked_layers_multiply_the_calls() {
     let full = Strategy::named("full").unwrap();
     for (layers, power) in [(1, 4), (2, 16), (3, 64)] {
         let outcome = run(&all_fails(layers, None), &full, 1);
@@ -31,7 +31,7 @@ fn stacked_layers_multiply() {
 }
 
 #[test]
-fn a_budget_bounds_what_stacked_layers_make() {
+fn a_budget_bounds_the_calls_of_stacked_layers() {
     let full = Strategy::named("full").unwrap();
     let outcome = run(&all_fails(3, Some(BudgetRule::default())), &full, 1);
     // No call succeeds, so no retry is earned: only the saved-up retries of the three layers are made.
@@ -41,7 +41,7 @@ fn a_budget_bounds_what_stacked_layers_make() {
 }
 
 #[test]
-fn without_help_it_never_recovers() {
+fn without_budget_and_breaker_the_outage_is_metastable() {
     for seed in 0..SEEDS {
         let outcome = run(&Params::default(), &standard(), seed);
         assert!(!outcome.has_recovered, "seed {seed}");
@@ -50,7 +50,7 @@ fn without_help_it_never_recovers() {
 }
 
 #[test]
-fn without_an_outage_the_same_load_is_carried() {
+fn without_an_outage_the_same_load_is_served() {
     for seed in 0..SEEDS {
         let calm = Params { outage_length: Micros(0), ..Params::default() };
         let outcome = run(&calm, &standard(), seed);
@@ -59,7 +59,7 @@ fn without_an_outage_the_same_load_is_carried() {
 }
 
 #[test]
-fn with_a_budget_it_recovers() {
+fn a_budget_lets_the_service_recover() {
     for seed in 0..SEEDS {
         let helped = Params { budget: Some(BudgetRule::default()), ..Params::default() };
         let outcome = run(&helped, &standard(), seed);
@@ -69,7 +69,7 @@ fn with_a_budget_it_recovers() {
 }
 
 #[test]
-fn with_a_breaker_it_recovers() {
+fn a_breaker_lets_one_layer_recover() {
     for seed in 0..SEEDS {
         let helped = Params { breaker: Some(BreakerRule::default()), ..Params::default() };
         let outcome = run(&helped, &standard(), seed);
@@ -80,7 +80,7 @@ fn with_a_breaker_it_recovers() {
 
 /// The outer layers retry the breaker's refusals, because they do not know the cause.
 #[test]
-fn a_breaker_alone_does_not_save_stacked_layers() {
+fn a_breaker_alone_does_not_let_stacked_layers_recover() {
     for seed in 0..SEEDS {
         let breaker = Some(BreakerRule::default());
         let alone = Params { layers: 3, breaker, ..Params::default() };
@@ -92,7 +92,7 @@ fn a_breaker_alone_does_not_save_stacked_layers() {
 }
 
 #[test]
-fn requests_arrive_as_often_as_they_should() {
+fn requests_arrive_at_the_configured_rate() {
     for (rate, requests) in [(300_000.0, 900_000.0), (700.0, 2_100.0)] {
         let (rate_per_client, seconds) = (rate, Micros::from_secs(3));
         let calls = Params { clients: 1, rate_per_client, attempts: 1, ..Params::default() };
@@ -104,7 +104,7 @@ fn requests_arrive_as_often_as_they_should() {
 
 /// The horizon is just late enough to see a recovery; some requests are still being served at the end.
 #[test]
-fn who_is_served_at_the_horizon_has_not_failed() {
+fn a_request_served_at_the_horizon_has_not_failed() {
     for seed in 0..SEEDS {
         for outage_ms in [9_001, 9_500, 10_000] {
             let slow = Params {
@@ -125,7 +125,7 @@ fn who_is_served_at_the_horizon_has_not_failed() {
 
 /// Whether requests arrive in the last seconds says nothing about the dependency.
 #[test]
-fn a_quiet_service_recovers() {
+fn a_service_without_requests_recovers() {
     for seed in 0..SEEDS {
         let params = Params { clients: 1, rate_per_client: 0.002, ..Params::default() };
         assert!(run(&params, &standard(), seed).has_recovered, "seed {seed}");

@@ -19,7 +19,7 @@ fn jitter_lowers_the_peak() {
 }
 
 #[test]
-fn the_probe_lets_one_work_serve_all() {
+fn with_the_probe_one_piece_of_work_serves_all() {
     for seed in 0..20 {
         let outcome = storm::run(&storm::Params::default(), &named("lock"), seed);
         assert_eq!((outcome.worked, outcome.found_done), (1, 99), "seed {seed}");
@@ -29,7 +29,7 @@ fn the_probe_lets_one_work_serve_all() {
 }
 
 #[test]
-fn without_the_probe_all_must_hold_it_in_turn() {
+fn without_the_probe_every_contender_holds_the_lock() {
     let brief = Micros::from_millis(20);
     for seed in 0..10 {
         let params = storm::Params { probe: false, hold: brief, ..storm::Params::default() };
@@ -46,7 +46,7 @@ fn without_the_probe_all_must_hold_it_in_turn() {
 }
 
 #[test]
-fn queueing_in_front_sends_one_contender_a_process() {
+fn queueing_sends_one_contender_per_process() {
     for seed in 0..20 {
         let params = storm::Params { queue_in_process: true, ..storm::Params::default() };
         let outcome = storm::run(&params, &named("lock"), seed);
@@ -58,11 +58,11 @@ fn queueing_in_front_sends_one_contender_a_process() {
 }
 
 #[test]
-fn a_queue_that_loses_patience_is_counted() {
+fn contenders_that_time_out_in_the_queue_are_counted() {
     let params = storm::Params {
         queue_in_process: true,
         probe: false,
-        patience: Micros::from_secs(5),
+        acquire_timeout: Micros::from_secs(5),
         ..storm::Params::default()
     };
     let outcome = storm::run(&params, &named("fixed"), 1);
@@ -73,13 +73,13 @@ fn a_queue_that_loses_patience_is_counted() {
 /// The store needs ten seconds for the first calls of all contenders: one contender is granted the lock in time, and
 /// its result comes too late for all others.
 #[test]
-fn an_answer_that_comes_too_late_is_a_timeout() {
+fn a_late_answer_is_a_timeout() {
     let slow = storm::Params {
         clients: 20,
         request_cost: Micros::from_millis(500),
         store_workers: 1,
         hold: Micros::from_millis(10),
-        patience: Micros::from_secs(5),
+        acquire_timeout: Micros::from_secs(5),
         ..storm::Params::default()
     };
     for seed in 0..10 {
@@ -94,14 +94,14 @@ fn an_answer_that_comes_too_late_is_a_timeout() {
 
 /// A contender that is granted the lock too late releases it: the next contender gets it.
 #[test]
-fn a_lock_that_is_granted_too_late_is_released() {
+fn a_lock_granted_after_the_timeout_is_released() {
     let params = storm::Params {
         clients: 2,
         arrive_within: Micros::from_secs(60),
         request_cost: Micros::from_millis(500),
         store_workers: 1,
         hop: Latency::Constant(Micros::from_millis(1)),
-        patience: Micros::from_millis(502),
+        acquire_timeout: Micros::from_millis(502),
         probe: false,
         ..storm::Params::default()
     };
@@ -109,15 +109,15 @@ fn a_lock_that_is_granted_too_late_is_released() {
         let outcome = storm::run(&params, &named("full"), seed);
         assert_eq!((outcome.worked, outcome.timed_out), (0, 2), "seed {seed}");
         assert_eq!(outcome.calls, 4, "seed {seed}: each acquires and releases");
-        let patient = storm::Params { patience: Micros::from_millis(503), ..params.clone() };
+        let patient = storm::Params { acquire_timeout: Micros::from_millis(503), ..params.clone() };
         assert!(storm::run(&patient, &named("full"), seed).worked >= 1, "seed {seed}");
     }
 }
 
 #[test]
-fn obeying_to_the_moment_wastes_and_spreading_does_not() {
+fn an_exact_retry_after_wastes_calls_and_a_spread_one_does_not() {
     for seed in 0..10 {
-        let [told, spread, deaf] = ["told", "told-spread", "full"]
+        let [told, spread, deaf] = ["retry-after", "retry-after-spread", "full"]
             .map(|name| limit::run(&limit::Params::default(), &named(name), seed));
         assert!(spread.wasted * 4 < told.wasted, "seed {seed}: {} {}", spread.wasted, told.wasted);
         assert!(spread.wasted * 4 < deaf.wasted, "seed {seed}: {} {}", spread.wasted, deaf.wasted);
@@ -131,10 +131,10 @@ fn obeying_to_the_moment_wastes_and_spreading_does_not() {
 }
 
 #[test]
-fn a_header_nobody_looks_at_changes_nothing() {
+fn an_ignored_header_has_no_effect() {
     let silent = limit::Params { retry_after: Micros(0), ..limit::Params::default() };
     let ignored = limit::Params { honour: false, ..limit::Params::default() };
-    let strategy = named("told-spread");
+    let strategy = named("retry-after-spread");
     assert_eq!(limit::run(&silent, &strategy, 3), limit::run(&ignored, &strategy, 3));
 }
 

@@ -5,8 +5,14 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
 use crate::{BackupError, Error};
 
 /// Tables that contain rows even in an unused store.
-const ALWAYS_FILLED: [&str; 6] =
-    ["migrations", "lock_migrations", "lock_facts", "lock_memory", "server_migrations", "fence_migrations"];
+const ALWAYS_FILLED: [&str; 6] = [
+    "migrations",
+    "lock_migrations",
+    "lock_token_base",
+    "lock_crash_marker",
+    "server_migrations",
+    "fence_migrations",
+];
 
 /// The holdoff tables in a database.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,17 +52,20 @@ pub async fn contents(url: &str) -> Result<Contents, BackupError> {
 /// The state of the database before a restore.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
-pub struct Before {
+pub struct PreviousStore {
     /// The schema under which the previous store is preserved, if it was used.
     pub aside: Option<String>,
     /// The fencing epoch of the previous locks: all tokens that the store issued belong to this epoch or an
     /// earlier one.
-    pub era: u64,
+    pub epoch: u64,
 }
 
-/// Prepares a database for a restore: drops unused tables, and renames the schema of a used store. Refuses
-/// while another connection with the application name `holdoff` exists.
-pub async fn make_room(url: &str) -> Result<Before, BackupError> {
+/// Prepares a database for a restore: drops unused tables, and renames the schema of a used store.
+///
+/// Returns [`BackupError::InUse`] while another connection with the application name `holdoff` is open. The pools of
+/// [`PoolOptions::open`](super::PoolOptions::open) set that name. A connection with another name is not detected, and
+/// neither is a process that is not connected at that moment: the operator must stop every holdoff process first.
+pub async fn prepare_restore(url: &str) -> Result<PreviousStore, BackupError> {
     let found = contents(url).await?;
     let mut connection = open(url).await?;
     let query = "select count(*) from pg_stat_activity
@@ -65,7 +74,7 @@ pub async fn make_room(url: &str) -> Result<Before, BackupError> {
     if others > 0 {
         return Err(BackupError::InUse);
     }
-    let era = if found == Contents::Absent { 0 } else { era(&mut connection).await? };
+    let epoch = if found == Contents::Absent { 0 } else { lock_epoch(&mut connection).await? };
     let aside = match found {
         Contents::Absent => None,
         Contents::Unused => {
@@ -82,22 +91,22 @@ pub async fn make_room(url: &str) -> Result<Before, BackupError> {
         }
     };
     connection.close().await?;
-    Ok(Before { aside, era })
+    Ok(PreviousStore { aside, epoch })
 }
 
-async fn era(connection: &mut PgConnection) -> Result<u64, sqlx::Error> {
-    let query = "select to_regclass('holdoff.lock_facts') is not null";
+async fn lock_epoch(connection: &mut PgConnection) -> Result<u64, sqlx::Error> {
+    let query = "select to_regclass('holdoff.lock_token_base') is not null";
     let has_locks: bool = sqlx::query_scalar(query).fetch_one(&mut *connection).await?;
     if !has_locks {
         return Ok(0);
     }
-    let query = "select coalesce(max(era), 0) from holdoff.lock_facts";
-    let era: i64 = sqlx::query_scalar(query).fetch_one(connection).await?;
-    Ok(u64::try_from(era).unwrap_or_default())
+    let query = "select coalesce(max(epoch), 0) from holdoff.lock_token_base";
+    let epoch: i64 = sqlx::query_scalar(query).fetch_one(connection).await?;
+    Ok(u64::try_from(epoch).unwrap_or_default())
 }
 
 async fn open(url: &str) -> Result<PgConnection, BackupError> {
     let options: sqlx::postgres::PgConnectOptions =
-        url.parse().map_err(|why| BackupError::Store(Error::address(url, &why)))?;
+        url.parse().map_err(|why| BackupError::Store(Error::invalid_url(url, &why)))?;
     Ok(options.application_name("holdoff admin").connect().await?)
 }

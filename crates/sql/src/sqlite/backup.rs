@@ -9,21 +9,21 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, SqliteConnection};
 
 use crate::{BackupError, Error, is_transient};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Tables that contain rows even in an unused store.
 const ALWAYS_FILLED: [&str; 6] = [
     "holdoff_migrations",
     "holdoff_lock_migrations",
     "holdoff_clock",
-    "holdoff_lock_facts",
+    "holdoff_lock_token_base",
     "holdoff_server_migrations",
     "holdoff_fence_migrations",
 ];
 
 /// Returns the path of the file in this URL.
 pub fn file_of(url: &str) -> Result<PathBuf, Error> {
-    let options = SqliteConnectOptions::from_str(url).map_err(|why| Error::address(url, &why))?;
+    let options = SqliteConnectOptions::from_str(url).map_err(|why| Error::invalid_url(url, &why))?;
     Ok(options.get_filename().to_owned())
 }
 
@@ -74,7 +74,7 @@ pub async fn is_empty(path: &Path) -> Result<bool, BackupError> {
 }
 
 /// Merges the write-ahead log into the file, which succeeds only if no other connection has it open.
-pub async fn close_for_all(path: &Path) -> Result<(), BackupError> {
+pub async fn close_exclusively(path: &Path) -> Result<(), BackupError> {
     let mut connection = open(path, false).await?;
     match sqlx::query("pragma journal_mode = delete").execute(&mut connection).await {
         Ok(_) => Ok(connection.close().await?),
@@ -85,13 +85,13 @@ pub async fn close_for_all(path: &Path) -> Result<(), BackupError> {
 
 /// Returns the fencing epoch of the locks in this file: all tokens that the store issued belong to this epoch
 /// or an earlier one.
-pub async fn era(path: &Path) -> Result<u64, BackupError> {
+pub async fn lock_epoch(path: &Path) -> Result<u64, BackupError> {
     let mut connection = open(path, true).await?;
-    let has_locks = tables(&mut connection).await?.iter().any(|table| table == "holdoff_lock_facts");
-    let query = "select coalesce(max(era), 0) from holdoff_lock_facts";
-    let era: i64 = if has_locks { sqlx::query_scalar(query).fetch_one(&mut connection).await? } else { 0 };
+    let has_locks = tables(&mut connection).await?.iter().any(|table| table == "holdoff_lock_token_base");
+    let query = "select coalesce(max(epoch), 0) from holdoff_lock_token_base";
+    let epoch: i64 = if has_locks { sqlx::query_scalar(query).fetch_one(&mut connection).await? } else { 0 };
     connection.close().await?;
-    Ok(u64::try_from(era).unwrap_or_default())
+    Ok(u64::try_from(epoch).unwrap_or_default())
 }
 
 async fn tables(connection: &mut SqliteConnection) -> Result<Vec<String>, sqlx::Error> {
@@ -99,7 +99,8 @@ async fn tables(connection: &mut SqliteConnection) -> Result<Vec<String>, sqlx::
     sqlx::query_scalar(query).fetch_all(connection).await
 }
 
-async fn open(path: &Path, only_reads: bool) -> Result<SqliteConnection, sqlx::Error> {
-    let options = SqliteConnectOptions::new().filename(path).create_if_missing(false).busy_timeout(PATIENCE);
-    options.read_only(only_reads).connect().await
+async fn open(path: &Path, is_read_only: bool) -> Result<SqliteConnection, sqlx::Error> {
+    let options =
+        SqliteConnectOptions::new().filename(path).create_if_missing(false).busy_timeout(BUSY_TIMEOUT);
+    options.read_only(is_read_only).connect().await
 }

@@ -1,36 +1,26 @@
-//! The changes a report makes, as the columns that every engine writes.
+//! What every engine does with reports before and after its statements.
 
 use std::collections::{HashMap, HashSet};
-use std::time::Duration;
 
 use holdoff_policy::Class;
 
-use crate::engine::POISON;
-use crate::store::{Ended, Exit, LaneId, NewTask, Outcome, Reason, Receipt, Report, Rescued, Tell};
+use super::columns::ChangedColumns;
+use crate::store::{AttemptOutcome, EndedStep, Exit, NewTask, NotifyFn, Receipt, Report, Rescued};
 use crate::{Payload, StepId, StepState};
 
 /// The number of leases for which reports of one step are kept: 500 runs, each of which raises the lease by two.
 pub(crate) const KEPT_LEASES: i64 = 2 * 500;
 
-/// A report of an outcome other than success, split into columns.
-pub(crate) struct Change<'r> {
-    pub(crate) report: &'r Report,
-    pub(crate) state: StepState,
-    pub(crate) outcome: Outcome,
-    /// The wait before the next run; `None` if there is no next run.
-    pub(crate) delay: Option<Duration>,
-    pub(crate) is_failure: bool,
-    pub(crate) refreshed: bool,
-    pub(crate) class: Option<&'static str>,
-    pub(crate) message: &'r str,
-}
+/// The message of a step that failed because it lost its worker too often.
+pub(crate) const LOST_TOO_OFTEN: &str =
+    "its worker was lost too often in a row; the step may crash its workers";
 
-/// Splits reports into successes, with their outputs, and changes. Both are in the order of their steps, so that two
-/// batches that touch the same rows lock them in the same order.
+/// Splits reports into successes, with their outputs, and other exits. Both are in the order of their steps, so that
+/// two batches that touch the same rows lock them in the same order.
 ///
 /// Each step occurs once. A worker that was paused may report a step under an old lease and under the current one in
 /// one batch. Only the highest lease can be valid, and a child must not count its parent twice.
-pub(crate) fn sort(reports: &[Report]) -> (Vec<(&Report, &Payload)>, Vec<Change<'_>>) {
+pub(crate) fn sort(reports: &[Report]) -> (Vec<(&Report, &Payload)>, Vec<&Report>) {
     let mut once: Vec<&Report> = reports.iter().collect();
     once.sort_by_key(|report| (report.step, std::cmp::Reverse(report.lease)));
     once.dedup_by_key(|report| report.step);
@@ -38,7 +28,7 @@ pub(crate) fn sort(reports: &[Report]) -> (Vec<(&Report, &Payload)>, Vec<Change<
     for report in once {
         match &report.exit {
             Exit::Succeeded(output) => successes.push((report, output)),
-            _ => changes.extend(change(report)),
+            _ => changes.push(report),
         }
     }
     (successes, changes)
@@ -47,8 +37,8 @@ pub(crate) fn sort(reports: &[Report]) -> (Vec<(&Report, &Payload)>, Vec<Change<
 /// Returns the receipt for a report under a lease whose end is on record. If a rescue ended the lease, no report did,
 /// so the worker that held the step receives `Fenced`.
 pub(crate) fn receipt(recorded: i16) -> Receipt {
-    match Outcome::of_code(recorded) {
-        None | Some(Outcome::Rescued) => Receipt::Fenced,
+    match AttemptOutcome::of_code(recorded) {
+        None | Some(AttemptOutcome::Rescued) => Receipt::Fenced,
         Some(outcome) => Receipt::Recorded(outcome),
     }
 }
@@ -63,90 +53,60 @@ pub(crate) fn accepted(reports: &[Report], changed: &HashSet<StepId>) -> HashSet
     accepted.into_iter().collect()
 }
 
-/// A changed step: its id, its lane, and its failures so far.
-pub(crate) type Changed = (StepId, LaneId, i32);
-
 /// Returns the notification tasks for those of the changed steps that ended.
-pub(crate) fn tell_of_changes(changes: &[Change<'_>], changed: &[Changed], tell: Tell<'_>) -> Vec<NewTask> {
-    let by_step: HashMap<StepId, &Change<'_>> =
-        changes.iter().map(|change| (change.report.step, change)).collect();
-    let ended = |(step, lane, attempts): &Changed| {
-        let change = by_step.get(step).filter(|change| change.state != StepState::Ready)?;
-        let (class, message) = (change.class.unwrap_or_default().to_owned(), change.message.to_owned());
-        tell(&Ended { step: *step, lane: *lane, state: change.state, attempts: *attempts, class, message })
+pub(crate) fn notifications(
+    changes: &[&Report],
+    changed: &[ChangedColumns],
+    notify: NotifyFn<'_>,
+) -> Vec<NewTask> {
+    let by_step: HashMap<StepId, &Exit> = changes.iter().map(|report| (report.step, &report.exit)).collect();
+    let ended = |row: &ChangedColumns| {
+        let exit = by_step.get(&row.id()).filter(|exit| exit.state() != StepState::Ready)?;
+        notify(&ended_step(row, exit.state(), exit.class().unwrap_or_default(), exit.message()))
     };
     changed.iter().filter_map(ended).collect()
 }
 
-/// A rescued step: its id, its lane, its new state, and its failures so far.
-pub(crate) type Back = (StepId, LaneId, i16, i32);
-
-/// Returns the notification tasks for the steps that lost their workers too often, and the numbers of rescued steps by
-/// result.
-pub(crate) fn tell_of_rescue(back: &[Back], tell: Tell<'_>) -> (Vec<NewTask>, Rescued) {
-    let state = StepState::Failed;
-    let poisonous: Vec<&Back> = back.iter().filter(|(.., code, _)| *code == state.code()).collect();
-    let ended = |(step, lane, _, attempts): &&Back| {
-        let (class, message) = (Class::Timeout.name().to_owned(), POISON.to_owned());
-        tell(&Ended { step: *step, lane: *lane, state, attempts: *attempts, class, message })
+/// Returns the notification tasks for the steps that lost their workers too often, and the result of the rescue.
+pub(crate) fn rescued(back: &[ChangedColumns], notify: NotifyFn<'_>) -> (Vec<NewTask>, Rescued) {
+    let has_failed = |row: &ChangedColumns| row.state == StepState::Failed.code();
+    let failed: Vec<&ChangedColumns> = back.iter().filter(|row| has_failed(row)).collect();
+    let ended = |row: &&ChangedColumns| {
+        notify(&ended_step(row, StepState::Failed, Class::Timeout.name(), LOST_TOO_OFTEN))
     };
-    let failed = poisonous.len() as u64;
-    let messages = poisonous.iter().filter_map(ended).collect();
-    let lanes = back.iter().map(|(_, lane, code, _)| (*lane, *code == state.code())).collect();
-    (messages, Rescued { requeued: back.len() as u64 - failed, failed, lanes })
+    let notifications = failed.iter().filter_map(ended).collect();
+    let failed = failed.len() as u64;
+    let lanes = back.iter().map(|row| (row.lane, has_failed(row))).collect();
+    (notifications, Rescued { requeued: back.len() as u64 - failed, failed, lanes })
 }
 
-fn change(report: &Report) -> Option<Change<'_>> {
-    let ended = |state, outcome, why: &'_ crate::store::Why| (state, outcome, why.class);
-    let (state, outcome, class) = match &report.exit {
-        Exit::Succeeded(_) => return None,
-        Exit::Retry { why, .. } => ended(StepState::Ready, Outcome::Retried, why),
-        Exit::Failed(why) => ended(StepState::Failed, Outcome::Failed, why),
-        Exit::Conflicted(why) => ended(StepState::Conflicted, Outcome::Conflicted, why),
-        Exit::Requeued { reason, .. } => (StepState::Ready, reason.outcome(), ""),
-    };
-    let (delay, message) = match &report.exit {
-        Exit::Retry { delay, why, .. } => (Some(*delay), why.message.as_str()),
-        Exit::Requeued { delay, message, .. } => (Some(*delay), message.as_str()),
-        Exit::Failed(why) | Exit::Conflicted(why) => (None, why.message.as_str()),
-        Exit::Succeeded(_) => return None,
-    };
-    Some(Change {
-        report,
+fn ended_step(row: &ChangedColumns, state: StepState, class: &str, message: &str) -> EndedStep {
+    EndedStep {
+        step: row.id(),
+        lane: row.lane,
         state,
-        outcome,
-        delay,
-        is_failure: !matches!(report.exit, Exit::Requeued { .. }),
-        refreshed: matches!(report.exit, Exit::Retry { refreshed: true, .. }),
-        class: Some(class).filter(|class| !class.is_empty()),
-        message,
-    })
-}
-
-impl Reason {
-    pub(crate) const fn outcome(self) -> Outcome {
-        match self {
-            Self::Snoozed => Outcome::Snoozed,
-            Self::Shutdown => Outcome::Shutdown,
-            Self::Busy => Outcome::Busy,
-        }
+        attempts: row.failures,
+        class: class.to_owned(),
+        message: message.to_owned(),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::TaskId;
 
     #[test]
-    fn of_two_reports_of_one_step_only_the_later_counts() {
+    fn only_the_report_with_the_higher_lease_counts() {
         let step = TaskId::fresh().step(0);
         let report = |lease| Report {
             step,
             lease,
             has_children: true,
             took: Duration::ZERO,
-            whereabouts: None,
+            ctid_hint: None,
             attempt: 1,
             destination: None,
             exit: Exit::Succeeded(Payload::empty()),

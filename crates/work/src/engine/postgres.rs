@@ -3,45 +3,29 @@
 //! Hot paths are single statements over batches. A claim locks inside the table's own subquery. A completion is fenced
 //! on `(task, step, lease)` alone, because a further condition can make its plan quadratic.
 
-mod claim;
+mod admin;
+mod filter;
 mod finish;
-mod history;
-mod look;
-mod migrate;
-mod names;
-mod operate;
-mod pulse;
-mod read;
-mod rescue;
-mod select;
-mod signal;
+mod policies;
+mod prune;
+mod queue;
+mod stats;
 mod submit;
-mod tasks;
-mod versions;
-mod wake;
-mod workers;
 
 pub(crate) use finish::{succeed, unblock};
 pub(crate) use submit::submit;
 
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
 
-use async_trait::async_trait;
-use holdoff_sql::postgres::Connections;
-use sqlx::PgPool;
+use holdoff_sql::postgres::PoolOptions;
+use holdoff_sql::{Component, Migration};
+use sqlx::types::Uuid;
+use sqlx::{PgConnection, PgPool};
 use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
 
-use crate::filter::{Action, Filter, Page};
-use crate::look::{Count, StepPage, TasksSeen};
-use crate::node::{NodeRecord, NodeRow};
-use crate::pulse::{Asked, Kept, PulseRow};
-use crate::record::{QueueStats, TaskRecord};
-use crate::store::{
-    Activate, Claimed, LaneId, LaneLimits, NewTask, NewVersion, Pausable, PolicyNumber, PolicyRow, PruneRule,
-    Receipt, Report, RescueRule, Rescued, Result, SignalKey, Store, Submitted, Tell, Wants, WorkerId,
-};
-use crate::version::VersionRecord;
-use crate::{Lane, Payload, SignalRecord, Signalled, StepId, TaskId};
+use crate::store::Result;
+use crate::{StepId, next_due};
 
 /// The settings of every connection. The tables go from empty to millions of rows and back within minutes, so
 /// statistics are always wrong. The settings make the planner find rows through their index, whatever the statistics
@@ -56,195 +40,95 @@ const SESSION: &str = "set time zone 'UTC';
     set jit = off";
 
 /// Two connections are kept open: one for claims and one for reports.
-const CONNECTIONS: Connections = Connections { session: SESSION, min: 2, max: 10 };
+const CONNECTIONS: PoolOptions = PoolOptions { session: SESSION, min: 2, max: 10 };
 
+/// The schema. Stores written before the first release, with schemas 1 to 5, cannot be read.
+const COMPONENT: Component = Component {
+    table: "holdoff.migrations",
+    migrations: &[
+        Migration { version: 6, breaks_before: 6, sql: include_str!("postgres/schema.sql") },
+        Migration { version: 7, breaks_before: 6, sql: next_due::POSTGRES },
+    ],
+};
+
+/// The channel of all notifications.
+const CHANNEL: &str = "holdoff";
+
+/// The payload of the notification that another version of the policies has become active.
+const POLICIES_CHANGED: &str = "policies";
+
+/// A store in Postgres.
 #[derive(Debug)]
 pub(crate) struct Postgres {
     pool: PgPool,
-    wake: wake::Wake,
+    wake: WakeChannel,
 }
 
 impl Postgres {
     pub(crate) async fn open(url: &str) -> Result<Self> {
         let pool = CONNECTIONS.open(url).await?;
-        let wake = wake::Wake::new(pool.clone());
+        let wake = WakeChannel::new(pool.clone());
         Ok(Self { pool, wake })
     }
 }
 
-#[async_trait]
-impl Store for Postgres {
-    async fn migrate(&self) -> Result<()> {
-        Ok(holdoff_sql::postgres::migrate(&mut *self.pool.acquire().await?, &migrate::COMPONENT).await?)
+/// Wakes workers when steps become due. Listens for NOTIFY on one connection, which the first subscriber opens.
+#[derive(Debug)]
+struct WakeChannel {
+    pool: PgPool,
+    steps: Arc<watch::Sender<()>>,
+    /// Signalled when another version of the policies may be active.
+    policies: Arc<watch::Sender<()>>,
+    listener: OnceLock<AbortOnDropHandle<()>>,
+}
+
+impl WakeChannel {
+    fn new(pool: PgPool) -> Self {
+        let channel = || Arc::new(watch::Sender::new(()));
+        Self { pool, steps: channel(), policies: channel(), listener: OnceLock::new() }
     }
 
-    async fn publish(&self, policies: &[PolicyRow]) -> Result<Vec<PolicyNumber>> {
-        names::publish(&self.pool, policies).await
+    fn steps(&self) -> watch::Receiver<()> {
+        self.listen();
+        self.steps.subscribe()
     }
 
-    async fn policy(&self, number: PolicyNumber) -> Result<Option<String>> {
-        names::policy(&self.pool, number).await
+    fn policies(&self) -> watch::Receiver<()> {
+        self.listen();
+        self.policies.subscribe()
     }
 
-    async fn activate(&self, version: &NewVersion<'_>, when: Activate) -> Result<bool> {
-        versions::activate(&self.pool, version, when).await
+    fn listen(&self) {
+        self.listener.get_or_init(|| {
+            let (steps, policies) = (Arc::clone(&self.steps), Arc::clone(&self.policies));
+            holdoff_sql::postgres::listen(self.pool.clone(), CHANNEL, move |payload| {
+                // If notifications may have been missed, both kinds are assumed.
+                if payload.is_none_or(|payload| payload == POLICIES_CHANGED) {
+                    policies.send_replace(());
+                }
+                if payload != Some(POLICIES_CHANGED) {
+                    steps.send_replace(());
+                }
+            })
+        });
     }
+}
 
-    async fn active(&self) -> Result<Option<Vec<u8>>> {
-        versions::active(&self.pool).await
-    }
+/// Notifies all nodes, when the transaction commits, that steps may have become due.
+async fn notify_due(tx: &mut PgConnection) -> Result<()> {
+    sqlx::query("select pg_notify('holdoff', '')").execute(tx).await?;
+    Ok(())
+}
 
-    async fn version_file(&self, hash: &[u8]) -> Result<Option<String>> {
-        versions::file(&self.pool, hash).await
-    }
+/// Restores the default planner settings for a transaction. Queries of operators are not on the hot path.
+async fn default_planner(tx: &mut PgConnection) -> Result<()> {
+    let settings =
+        "set local enable_seqscan = on; set local enable_hashjoin = on; set local enable_mergejoin = on";
+    sqlx::raw_sql(settings).execute(tx).await?;
+    Ok(())
+}
 
-    async fn versions(&self, limit: i64) -> Result<Vec<VersionRecord>> {
-        versions::list(&self.pool, limit).await
-    }
-
-    async fn lanes(&self, lanes: &[Lane], limits: LaneLimits) -> Result<Vec<LaneId>> {
-        names::lanes(&self.pool, lanes, limits).await
-    }
-
-    async fn all_lanes(&self) -> Result<Vec<(LaneId, Lane)>> {
-        names::all_lanes(&self.pool).await
-    }
-
-    async fn register(&self, name: &str) -> Result<WorkerId> {
-        workers::register(&self.pool, name).await
-    }
-
-    async fn seen(&self, worker: WorkerId, name: &str) -> Result<()> {
-        workers::seen(&self.pool, worker, name).await
-    }
-
-    async fn forget_workers(&self) -> Result<u64> {
-        workers::forget(&self.pool).await
-    }
-
-    async fn submit(&self, tasks: &[NewTask], again: bool) -> Result<Vec<Submitted>> {
-        let mut tx = self.pool.begin().await?;
-        let submitted = submit::submit(&mut tx, tasks, again).await?;
-        tx.commit().await?;
-        Ok(submitted)
-    }
-
-    async fn signal(&self, key: &SignalKey<'_>, task: &NewTask) -> Result<Signalled> {
-        signal::signal(&self.pool, key, task).await
-    }
-
-    async fn signal_again(&self, key: &SignalKey<'_>) -> Result<Option<Signalled>> {
-        signal::signal_again(&self.pool, key).await
-    }
-
-    async fn signal_task(&self, key: &SignalKey<'_>) -> Result<Option<TaskId>> {
-        signal::task(&self.pool, key).await
-    }
-
-    async fn claim(
-        &self,
-        wants: &Wants,
-        worker: WorkerId,
-        limit: i64,
-        lease: Duration,
-    ) -> Result<Vec<Claimed>> {
-        claim::claim(&self.pool, wants, worker, limit, lease).await
-    }
-
-    async fn inputs(&self, steps: &[StepId]) -> Result<Vec<(StepId, String, Payload)>> {
-        claim::inputs(&self.pool, steps).await
-    }
-
-    async fn renew(&self, held: &[(StepId, i64)], lease: Duration) -> Result<Vec<bool>> {
-        claim::renew(&self.pool, held, lease).await
-    }
-
-    async fn finish(&self, reports: &[Report], tell: Tell<'_>) -> Result<Vec<Receipt>> {
-        finish::finish(&self.pool, reports, tell).await
-    }
-
-    async fn rescue(&self, rule: RescueRule, tell: Tell<'_>) -> Result<Rescued> {
-        rescue::rescue(&self.pool, rule, tell).await
-    }
-
-    async fn prune(&self, rule: PruneRule) -> Result<u64> {
-        history::prune(&self.pool, rule).await
-    }
-
-    /// Does nothing: autovacuum reclaims the space.
-    async fn compact(&self) -> Result<()> {
-        Ok(())
-    }
-
-    async fn task(&self, id: TaskId, with_payloads: bool) -> Result<Option<TaskRecord>> {
-        read::task(&self.pool, id, with_payloads).await
-    }
-
-    async fn look(&self, filter: &Filter, page: &Page) -> Result<StepPage> {
-        look::look(&self.pool, filter, page).await
-    }
-
-    async fn count(&self, filter: &Filter, most: u64) -> Result<Count> {
-        look::count(&self.pool, filter, most).await
-    }
-
-    async fn tasks(&self, filter: &Filter, before: Option<TaskId>, limit: u32) -> Result<TasksSeen> {
-        tasks::tasks(&self.pool, filter, before, limit).await
-    }
-
-    async fn signals(&self, namespace: Option<&str>, limit: u32) -> Result<Vec<SignalRecord>> {
-        signal::signals(&self.pool, namespace, limit).await
-    }
-
-    async fn held(&self, step: StepId, lease: i64) -> Result<Option<(Claimed, Duration)>> {
-        claim::held(&self.pool, step, lease).await
-    }
-
-    async fn affected(&self, filter: &Filter, action: &Action) -> Result<u64> {
-        operate::affected(&self.pool, filter, action).await
-    }
-
-    async fn act(&self, filter: &Filter, action: &Action) -> Result<u64> {
-        operate::act(&self.pool, filter, action).await
-    }
-
-    async fn pause(&self, namespace: &str, what: Pausable, name: &str, paused: bool) -> Result<()> {
-        names::pause(&self.pool, namespace, what, name, paused).await
-    }
-
-    async fn stats(&self, stale_after: Duration) -> Result<Vec<QueueStats>> {
-        read::stats(&self.pool, stale_after).await
-    }
-
-    async fn oldest_snapshot(&self) -> Result<Duration> {
-        history::oldest_snapshot(&self.pool).await
-    }
-
-    async fn beat(&self, rows: &[PulseRow], node: Option<&NodeRow>) -> Result<()> {
-        pulse::beat(&self.pool, rows, node).await
-    }
-
-    async fn leave(&self, node: uuid::Uuid) -> Result<()> {
-        pulse::leave(&self.pool, node).await
-    }
-
-    async fn forget(&self) -> Result<()> {
-        pulse::forget(&self.pool).await
-    }
-
-    async fn pulse(&self, asked: &Asked<'_>) -> Result<Kept> {
-        pulse::pulse(&self.pool, asked).await
-    }
-
-    async fn nodes(&self) -> Result<Vec<NodeRecord>> {
-        pulse::nodes(&self.pool).await
-    }
-
-    fn policies_told(&self) -> watch::Receiver<()> {
-        self.wake.policies()
-    }
-
-    fn wakes(&self) -> watch::Receiver<()> {
-        self.wake.subscribe()
-    }
+/// Returns the keys of steps as two arrays.
+fn key_arrays(steps: &[StepId]) -> (Vec<Uuid>, Vec<i32>) {
+    steps.iter().map(|step| (step.task.as_uuid(), step.number)).unzip()
 }

@@ -1,20 +1,25 @@
-//! The credentials that steps name, with their access tokens in memory.
+//! The credentials that steps name: their access tokens in memory, the hosts that they may be sent to, and the requests
+//! that fetch tokens.
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdoff_retry::{RefreshFailed, Refresher};
-use http::HeaderValue;
-use reqwest::Client;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use parking_lot::Mutex;
+use reqwest::{Client, RequestBuilder};
+use serde::Deserialize;
 use url::Url;
+use url::form_urlencoded::{Serializer, byte_serialize};
 
-use super::check::destination;
 use super::client::InvalidHttpSettings;
-use super::hosts::Hosts;
-use super::token::{self, FreshToken, NoToken};
-use crate::{Credential, Fault, HttpSettings, clock};
+use super::request::destination;
+use super::response;
+use crate::{Credential, Fault, HttpSettings, NotifyRule, Secret, clock};
 
 /// The time before its expiry at which a token is renewed.
 const RENEW_BEFORE: Duration = Duration::from_secs(30);
@@ -23,19 +28,19 @@ const RENEW_AGAIN: Duration = Duration::from_secs(5);
 
 /// The credentials that steps name.
 pub(super) struct Credentials {
-    by_name: BTreeMap<String, Held>,
+    by_name: BTreeMap<String, CredentialState>,
 }
 
 /// One credential: its current access token, its hosts, and its refresher.
-struct Held {
-    token: Arc<Mutex<Option<Token>>>,
-    hosts: Hosts,
+struct CredentialState {
+    token: Arc<Mutex<Option<AccessToken>>>,
+    hosts: AllowedHosts,
     refresher: Refresher,
 }
 
 /// An access token in use. Its header value is marked as sensitive, so that no `Debug` form shows it.
 #[derive(Clone, Debug)]
-pub(super) struct Token {
+pub(super) struct AccessToken {
     pub(super) header: HeaderValue,
     /// The refresher's generation when the token was fetched.
     pub(super) generation: u64,
@@ -48,20 +53,20 @@ impl Credentials {
         let mut by_name = BTreeMap::new();
         for (name, credential) in &settings.credentials {
             check(name, credential)?;
-            let hosts = Hosts::new(settings.credential_hosts.get(name).map_or(&[][..], Vec::as_slice));
-            let held = Held::new(credential.clone(), hosts, client.clone(), settings.timeout);
+            let hosts = AllowedHosts::new(settings.credential_hosts.get(name).map_or(&[][..], Vec::as_slice));
+            let held = CredentialState::new(credential.clone(), hosts, client.clone(), settings.timeout);
             by_name.insert(name.clone(), held);
         }
         Ok(Self { by_name })
     }
 
     /// Returns an access token for this URL that is valid as far as is known. Fetches one if there is none.
-    pub(super) async fn token(&self, name: &str, url: &Url) -> Result<Token, Fault> {
-        let held = self.held(name)?;
+    pub(super) async fn token(&self, name: &str, url: &Url) -> Result<AccessToken, Fault> {
+        let held = self.credential(name)?;
         if !held.hosts.include(url) {
             let host = destination(url);
             return Err(Fault::permanent(format!(
-                "the credential `{name}` is not for {host}: list the host under `hosts` in [credentials.{name}], or \
+                "credential `{name}` is not permitted for {host}: list the host under `hosts` in [credentials.{name}], or \
                  correct the step"
             )));
         }
@@ -73,21 +78,21 @@ impl Credentials {
         let generation = current.as_ref().map_or(0, |token| token.generation);
         match held.refresher.refresh(generation).await {
             Ok(()) => held.current().ok_or_else(|| not_refreshed(name, None)),
-            Err(failed) => held.outlive(generation).ok_or_else(|| not_refreshed(name, Some(&failed))),
+            Err(failed) => held.extend_use(generation).ok_or_else(|| not_refreshed(name, Some(&failed))),
         }
     }
 
     /// Replaces the access token of this generation, which was rejected, once for all steps that used it.
     pub(super) async fn refresh(&self, name: &str, generation: u64) -> Result<(), Fault> {
-        let refreshed = self.held(name)?.refresher.refresh(generation).await;
+        let refreshed = self.credential(name)?.refresher.refresh(generation).await;
         refreshed.map_err(|failed| not_refreshed(name, Some(&failed)))
     }
 
-    fn held(&self, name: &str) -> Result<&Held, Fault> {
+    fn credential(&self, name: &str) -> Result<&CredentialState, Fault> {
         self.by_name.get(name).ok_or_else(|| {
             let name: String = name.chars().filter(|c| !c.is_control()).take(64).collect();
             Fault::permanent(format!(
-                "there is no credential `{name}`: add [credentials.{name}] to the settings, or correct the step"
+                "credential `{name}` is not defined: add [credentials.{name}] to the settings, or correct the step"
             ))
         })
     }
@@ -97,19 +102,19 @@ fn check(name: &str, credential: &Credential) -> Result<(), InvalidHttpSettings>
     let wrong = |reason: &str| {
         Err(InvalidHttpSettings::TokenUrl { credential: name.to_owned(), reason: reason.to_owned() })
     };
-    let Some(url) = token::endpoint(credential) else { return Ok(()) };
+    let Some(url) = endpoint(credential) else { return Ok(()) };
     match Url::parse(url) {
         Err(error) => wrong(&error.to_string()),
-        Ok(url) if !matches!(url.scheme(), "http" | "https") => wrong("it is neither http: nor https:"),
+        Ok(url) if !matches!(url.scheme(), "http" | "https") => wrong("the scheme is neither http nor https"),
         Ok(url) if !url.username().is_empty() || url.password().is_some() => {
-            wrong("it holds a user or a password")
+            wrong("it contains a user name or a password")
         }
         Ok(_) => Ok(()),
     }
 }
 
 fn not_refreshed(name: &str, failed: Option<&RefreshFailed>) -> Fault {
-    let message = format!("the credential `{name}` could not be refreshed");
+    let message = format!("credential `{name}` could not be refreshed");
     // Only `NoToken` is shown, because other errors may contain the values that they were given.
     match failed.and_then(Error::source).and_then(|cause| cause.downcast_ref::<NoToken>()) {
         Some(reason) => Fault::transient(format!("{message}: {reason}")),
@@ -117,32 +122,32 @@ fn not_refreshed(name: &str, failed: Option<&RefreshFailed>) -> Fault {
     }
 }
 
-impl Held {
-    fn new(credential: Credential, hosts: Hosts, client: Client, timeout: Duration) -> Self {
+impl CredentialState {
+    fn new(credential: Credential, hosts: AllowedHosts, client: Client, timeout: Duration) -> Self {
         let token = Arc::new(Mutex::new(None));
         let (credential, cell) = (Arc::new(credential), Arc::clone(&token));
         let refresher = Refresher::new(move || {
             let (credential, client, cell) = (Arc::clone(&credential), client.clone(), Arc::clone(&cell));
             async move {
-                let fresh = token::fetch(&credential, &client, timeout).await?;
-                let mut cell = lock(&cell);
+                let fresh = fetch(&credential, &client, timeout).await?;
+                let mut cell = cell.lock();
                 // The refresher counts in the same way: one more with every successful refresh.
-                let generation = cell.as_ref().map_or(0, |token: &Token| token.generation) + 1;
-                *cell = Some(Token::new(&fresh, generation)?);
+                let generation = cell.as_ref().map_or(0, |token: &AccessToken| token.generation) + 1;
+                *cell = Some(AccessToken::new(&fresh, generation)?);
                 Ok(())
             }
         });
         Self { token, hosts, refresher }
     }
 
-    fn current(&self) -> Option<Token> {
-        lock(&self.token).clone()
+    fn current(&self) -> Option<AccessToken> {
+        self.token.lock().clone()
     }
 
     /// Returns the token that could not be renewed, if it has not expired yet.
-    fn outlive(&self, generation: u64) -> Option<Token> {
+    fn extend_use(&self, generation: u64) -> Option<AccessToken> {
         let now = clock::now();
-        let mut cell = lock(&self.token);
+        let mut cell = self.token.lock();
         let token = cell.as_mut().filter(|token| token.ends_at.is_none_or(|end| now < end))?;
         if token.generation == generation {
             let soon = now.saturating_add(RENEW_AGAIN);
@@ -152,13 +157,13 @@ impl Held {
     }
 }
 
-impl Token {
+impl AccessToken {
     fn new(fresh: &FreshToken, generation: u64) -> Result<Self, NoToken> {
         let now = clock::now();
         // A token with a short lifetime is used for at least half of it.
         let use_for = |lifetime: Duration| lifetime.saturating_sub(RENEW_BEFORE).max(lifetime / 2);
         Ok(Self {
-            header: token::bearer(&fresh.token)?,
+            header: bearer(&fresh.token)?,
             generation,
             renew_at: fresh.lifetime.map(|lifetime| now.saturating_add(use_for(lifetime))),
             ends_at: fresh.lifetime.map(|lifetime| now.saturating_add(lifetime)),
@@ -172,7 +177,235 @@ impl Token {
     }
 }
 
-/// Locks the cell. A panic of another thread leaves either a complete token or none, so poisoning is ignored.
-fn lock<T>(cell: &Mutex<T>) -> MutexGuard<'_, T> {
-    cell.lock().unwrap_or_else(PoisonError::into_inner)
+/// The hosts that a credential may be sent to. Without an entry it is sent to no host, because a caller that
+/// may submit steps could otherwise have any credential sent to its own server.
+#[derive(Debug, Default)]
+struct AllowedHosts(Vec<HostPattern>);
+
+#[derive(Debug)]
+struct HostPattern {
+    /// The host; of a pattern with `*`, the part after the `*`, which begins with the dot.
+    host: String,
+    is_suffix: bool,
+    port: Option<u16>,
+}
+
+impl AllowedHosts {
+    fn new(written: &[String]) -> Self {
+        Self(written.iter().map(|text| HostPattern::read(text)).collect())
+    }
+
+    fn include(&self, url: &Url) -> bool {
+        let host = url.host_str().unwrap_or_default().trim_end_matches('.').to_ascii_lowercase();
+        self.0.iter().any(|pattern| pattern.fits(&host, url.port_or_known_default()))
+    }
+}
+
+impl HostPattern {
+    fn read(text: &str) -> Self {
+        let text = text.to_ascii_lowercase();
+        let (host, port) = match text.rsplit_once(':') {
+            // The colons of an IPv6 address are in brackets.
+            Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()),
+            _ => (text.as_str(), None),
+        };
+        let is_suffix = host.starts_with("*.");
+        Self { host: host.trim_start_matches('*').to_owned(), is_suffix, port }
+    }
+
+    fn fits(&self, host: &str, port: Option<u16>) -> bool {
+        let is_port = self.port.is_none() || self.port == port;
+        let is_host = if self.is_suffix {
+            host.len() > self.host.len() && host.ends_with(&self.host)
+        } else {
+            host == self.host
+        };
+        is_port && is_host
+    }
+}
+
+impl HttpSettings {
+    /// Returns the settings in which each credential may also be sent to the hosts of the notifications that name it.
+    /// The operator wrote both.
+    pub(crate) fn with_notify_hosts(&self, notify: &[NotifyRule]) -> Self {
+        let mut settings = self.clone();
+        for rule in notify {
+            let (Some(name), Ok(url)) = (&rule.credential, Url::parse(&rule.url)) else { continue };
+            let (host, port) =
+                (url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or(443));
+            settings.credential_hosts.entry(name.clone()).or_default().push(format!("{host}:{port}"));
+        }
+        settings
+    }
+}
+
+/// The maximum size of a secret, and of a token endpoint's response, in bytes.
+const MAX_BYTES: usize = 64 * 1024;
+
+/// An access token, and its lifetime if the endpoint reported one. It deliberately implements neither `Debug` nor
+/// `Display`.
+struct FreshToken {
+    token: String,
+    lifetime: Option<Duration>,
+}
+
+/// The reason why there is no token. It contains no secret.
+#[derive(Debug, thiserror::Error)]
+enum NoToken {
+    #[error("the environment variable {0} is not set or not UTF-8")]
+    Env(String),
+    #[error("the file {} cannot be read: {kind}", path.display())]
+    File { path: PathBuf, kind: io::ErrorKind },
+    #[error("the secret is empty")]
+    Empty,
+    #[error("the token contains characters that cannot be sent")]
+    NotSendable,
+    #[error("no response from {0}")]
+    NoAnswer(String),
+    #[error("HTTP {status} from {from}")]
+    Refused { status: u16, from: String },
+    #[error("the response of {0} contains no access_token")]
+    NoAccessToken(String),
+}
+
+/// Returns the token endpoint of a credential, if it has one.
+fn endpoint(credential: &Credential) -> Option<&str> {
+    match credential {
+        Credential::Token { .. } => None,
+        Credential::ClientCredentials { token_url, .. } => Some(token_url),
+        Credential::Refresh { url, .. } => Some(url),
+    }
+}
+
+/// Fetches an access token.
+async fn fetch(credential: &Credential, client: &Client, timeout: Duration) -> Result<FreshToken, NoToken> {
+    let request = match credential {
+        Credential::Token { token } => {
+            return Ok(FreshToken { token: read_secret(token).await?, lifetime: None });
+        }
+        Credential::ClientCredentials { token_url, client_id, client_secret, scope } => {
+            // RFC 6749, 2.3.1: both are form-encoded before they become a user name and a password.
+            let encoded = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
+            let secret = read_secret(client_secret).await?;
+            client
+                .post(token_url)
+                .basic_auth(encoded(client_id), Some(encoded(&secret)))
+                .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
+                .body(grant(scope.as_deref()))
+        }
+        Credential::Refresh { url, secret } => {
+            client.post(url).header(AUTHORIZATION, bearer(&read_secret(secret).await?)?)
+        }
+    };
+    request_token(request, timeout).await
+}
+
+fn grant(scope: Option<&str>) -> String {
+    let mut form = Serializer::new(String::new());
+    form.append_pair("grant_type", "client_credentials");
+    if let Some(scope) = scope {
+        form.append_pair("scope", scope);
+    }
+    form.finish()
+}
+
+/// Returns the `Authorization` header of a token. Its `Debug` form hides the token.
+fn bearer(token: &str) -> Result<HeaderValue, NoToken> {
+    let mut value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| NoToken::NotSendable)?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+#[derive(Deserialize)]
+struct TokenResponse {
+    access_token: String,
+    /// The lifetime in seconds; some servers send the number as a string.
+    #[serde(default)]
+    expires_in: serde_json::Value,
+}
+
+async fn request_token(request: RequestBuilder, timeout: Duration) -> Result<FreshToken, NoToken> {
+    let request = request.header(ACCEPT, "application/json").timeout(timeout);
+    let mut response = request
+        .send()
+        .await
+        .map_err(|error| NoToken::NoAnswer(error.url().map(destination).unwrap_or_default()))?;
+    let from = destination(response.url());
+    if !response.status().is_success() {
+        return Err(NoToken::Refused { status: response.status().as_u16(), from });
+    }
+    let mut body = Vec::new();
+    if response::read(&mut response, MAX_BYTES, &mut body).await.is_err() {
+        return Err(NoToken::NoAnswer(from));
+    }
+    let answer: TokenResponse =
+        serde_json::from_slice(&body).map_err(|_| NoToken::NoAccessToken(from.clone()))?;
+    if answer.access_token.is_empty() {
+        return Err(NoToken::NoAccessToken(from));
+    }
+    let expires_in = &answer.expires_in;
+    let seconds =
+        expires_in.as_f64().or_else(|| expires_in.as_str().and_then(|text| text.trim().parse().ok()));
+    let lifetime = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    Ok(FreshToken { token: answer.access_token, lifetime })
+}
+
+async fn read_secret(secret: &Secret) -> Result<String, NoToken> {
+    let text = match secret {
+        Secret::Env(name) => std::env::var(name).map_err(|_| NoToken::Env(name.clone()))?,
+        Secret::File(path) => {
+            let path = path.clone();
+            let reading = tokio::task::spawn_blocking(move || {
+                read_file(&path).map_err(|error| NoToken::File { path, kind: error.kind() })
+            });
+            reading.await.map_err(|_| NoToken::Empty)??
+        }
+    };
+    let text = text.trim();
+    if text.is_empty() { Err(NoToken::Empty) } else { Ok(text.to_owned()) }
+}
+
+fn read_file(path: &Path) -> io::Result<String> {
+    let limit = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX);
+    io::read_to_string(std::fs::File::open(path)?.take(limit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn goes(written: &[&str], url: &str) -> bool {
+        let written: Vec<String> = written.iter().map(ToString::to_string).collect();
+        AllowedHosts::new(&written).include(&Url::parse(url).unwrap())
+    }
+
+    #[test]
+    fn a_credential_is_sent_only_to_its_listed_hosts() {
+        assert!(goes(&["api.example.com"], "https://API.example.com./x"));
+        assert!(goes(&["api.example.com"], "https://api.example.com:8443/"));
+        assert!(goes(&["api.example.com:443"], "https://api.example.com/"));
+        assert!(!goes(&["api.example.com:443"], "http://api.example.com/"));
+        assert!(goes(&["[::1]:80"], "http://[::1]/") && goes(&["[::1]"], "http://[0:0::1]:9/"));
+        for wrong in [
+            "https://example.com/",
+            "https://api.example.com.evil.example/",
+            "https://evil.example/?api.example.com",
+            "https://xapi.example.com/",
+            "https://api.example.com@evil.example/",
+        ] {
+            assert!(!goes(&["api.example.com"], wrong), "{wrong}");
+        }
+        assert!(!goes(&[], "https://api.example.com/"));
+    }
+
+    #[test]
+    fn a_star_matches_subdomains_only() {
+        assert!(goes(&["*.example.com"], "https://a.b.example.com/"));
+        for wrong in ["https://example.com/", "https://evilexample.com/", "https://example.com.evil.example/"]
+        {
+            assert!(!goes(&["*.example.com"], wrong), "{wrong}");
+        }
+        assert!(goes(&["*.example.com:8443"], "https://a.example.com:8443/"));
+        assert!(!goes(&["*.example.com:8443"], "https://a.example.com/"));
+    }
 }

@@ -1,16 +1,100 @@
-//! The gate of one destination: its concurrency limit, retry budget, rate limit and circuit breaker.
+//! The gates of all destinations. A gate has the concurrency limit, the retry budget, the rate limit and the circuit
+//! breaker of one destination.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
-use holdoff_policy::{Admission, Breaker, BreakerState, Budget, Ticket};
+use holdoff_policy::{
+    Admission, Breaker, BreakerState, Budget, Ticket, TokenBucket, TokenRate, as_micros_u64,
+};
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use url::Url;
 
-use super::rate::Bucket;
-use crate::{Destination, Fault, clock};
+use crate::{DestinationLimits, Fault, HttpSettings, clock};
+
+/// The maximum number of destinations that are remembered.
+const MAX_GATES: usize = 10_000;
+/// A destination that was not called for this long does not count as broken.
+const RECENT: Duration = Duration::from_secs(600);
+
+/// The gates of all destinations that were called recently.
+pub(super) struct Destinations {
+    limits: BTreeMap<String, DestinationLimits>,
+    other: DestinationLimits,
+    gates: Mutex<HashMap<String, KnownGate>>,
+    room: usize,
+}
+
+struct KnownGate {
+    gate: Arc<Gate>,
+    used_at: Duration,
+}
+
+impl Destinations {
+    pub(super) fn new(settings: &HttpSettings) -> Self {
+        let limits = settings.destinations.iter();
+        Self {
+            limits: limits.map(|(name, limits)| (name.to_ascii_lowercase(), limits.clone())).collect(),
+            other: settings.destination.clone(),
+            gates: Mutex::default(),
+            room: MAX_GATES,
+        }
+    }
+
+    /// Returns the gate of `destination`, which is the destination of `url`. Creates the gate if there is none.
+    pub(super) fn gate(&self, destination: &str, url: &Url) -> Result<Arc<Gate>, Fault> {
+        let now = clock::now();
+        let mut gates = self.gates.lock();
+        if let Some(known) = gates.get_mut(destination) {
+            known.used_at = now;
+            return Ok(Arc::clone(&known.gate));
+        }
+        if gates.len() >= self.room && !forget_idle(&mut gates) {
+            return Err(Fault::busy(
+                spread(BUSY_WAIT, clock::roll()),
+                "requests to too many destinations are in progress",
+            ));
+        }
+        let gate = Arc::new(Gate::new(destination, self.limits_of(url)));
+        gates.insert(destination.to_owned(), KnownGate { gate: Arc::clone(&gate), used_at: now });
+        Ok(gate)
+    }
+
+    /// Returns the names of the recently called destinations whose breakers are not closed.
+    pub(super) fn broken(&self) -> Vec<String> {
+        let since = clock::now().saturating_sub(RECENT);
+        let gates = self.gates.lock();
+        let is_broken = |known: &KnownGate| known.used_at >= since && known.gate.is_broken();
+        let mut names: Vec<String> =
+            gates.iter().filter(|(_, known)| is_broken(known)).map(|(name, _)| name.clone()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Returns the limits of the host and port, else of the host, else of all other destinations.
+    fn limits_of(&self, url: &Url) -> &DestinationLimits {
+        let host = url.host_str().unwrap_or_default().trim_end_matches('.');
+        let with_port =
+            url.port_or_known_default().and_then(|port| self.limits.get(&format!("{host}:{port}")));
+        with_port.or_else(|| self.limits.get(host)).unwrap_or(&self.other)
+    }
+}
+
+/// Removes the tenth that was idle for longest, so that this happens rarely. Returns `false` if none is idle.
+fn forget_idle(gates: &mut HashMap<String, KnownGate>) -> bool {
+    let is_idle = |known: &KnownGate| Arc::strong_count(&known.gate) == 1;
+    let mut times: Vec<Duration> =
+        gates.values().filter(|known| is_idle(known)).map(|known| known.used_at).collect();
+    times.sort_unstable();
+    let Some(oldest) = times.get(gates.len() / 10).or(times.last()).copied() else { return false };
+    gates.retain(|_, known| !is_idle(known) || known.used_at > oldest);
+    true
+}
 
 /// The wait of a step at a limit that does not tell when there will be capacity.
-const NO_ROOM: Duration = Duration::from_secs(1);
+const BUSY_WAIT: Duration = Duration::from_secs(1);
 
 /// The gate of one destination, shared by all requests to it.
 #[derive(Debug)]
@@ -18,19 +102,19 @@ pub(super) struct Gate {
     name: String,
     slots: Arc<Semaphore>,
     budget: Budget,
-    pace: Mutex<Pace>,
+    throttle: Mutex<Throttle>,
 }
 
 /// The rate limit and the breaker. One lock covers both, so that a refusal by one uses nothing of the other.
 #[derive(Debug)]
-struct Pace {
-    rate: Option<Bucket>,
+struct Throttle {
+    rate: Option<(TokenRate, TokenBucket)>,
     breaker: Breaker,
 }
 
 /// The permit of one request. A permit that is dropped without a report tells nothing about the destination.
 #[derive(Debug)]
-pub(super) struct Pass {
+pub(super) struct GatePermit {
     gate: Arc<Gate>,
     ticket: Ticket,
     _slot: OwnedSemaphorePermit,
@@ -38,7 +122,7 @@ pub(super) struct Pass {
 
 /// The information of a request about the destination's health.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Health {
+pub(super) enum DestinationHealth {
     /// The destination returned an expected response.
     Served,
     /// The destination responded, but not as expected.
@@ -50,28 +134,28 @@ pub(super) enum Health {
 }
 
 impl Gate {
-    pub(super) fn new(name: &str, limits: &Destination) -> Self {
+    pub(super) fn new(name: &str, limits: &DestinationLimits) -> Self {
         let slots = usize::try_from(limits.concurrency).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
-        let rate = limits.rate.map(|rate| Bucket::new(rate, clock::now()));
+        let rate = limits.rate.map(|rate| (TokenRate::per_second(rate), TokenBucket::default()));
         Self {
             name: name.to_owned(),
             slots: Arc::new(Semaphore::new(slots)),
             budget: Budget::new(limits.budget),
-            pace: Mutex::new(Pace { rate, breaker: Breaker::new(limits.breaker.clone()) }),
+            throttle: Mutex::new(Throttle { rate, breaker: Breaker::new(limits.breaker.clone()) }),
         }
     }
 
     /// Admits a request, or returns the time after which to come back. It never waits.
-    pub(super) fn enter(self: &Arc<Self>, attempt: u32) -> Result<Pass, Fault> {
+    pub(super) fn try_enter(self: &Arc<Self>, attempt: u32) -> Result<GatePermit, Fault> {
         let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
-            return Err(self.busy(NO_ROOM, "has as many requests as it may have at once"));
+            return Err(self.busy(BUSY_WAIT, "is at its limit of concurrent requests"));
         };
         let is_retry = attempt > 1;
         if is_retry && !self.budget.withdraw() {
-            return Err(self.busy(NO_ROOM, "has no retries left in its budget"));
+            return Err(self.busy(BUSY_WAIT, "has an exhausted retry budget"));
         }
         match self.admit(clock::now()) {
-            Ok(ticket) => Ok(Pass { gate: Arc::clone(self), ticket, _slot: slot }),
+            Ok(ticket) => Ok(GatePermit { gate: Arc::clone(self), ticket, _slot: slot }),
             Err(busy) => {
                 if is_retry {
                     self.budget.put_back();
@@ -83,70 +167,109 @@ impl Gate {
 
     /// Checks the rate limit, then the breaker. The breaker is last, because an admitted request may be its probe.
     fn admit(&self, now: Duration) -> Result<Ticket, Fault> {
-        let mut pace = self.pace();
-        let wait = pace.rate.as_mut().map_or(Duration::ZERO, |rate| rate.wait(now));
+        let mut throttle = self.throttle.lock();
+        let wait = throttle.rate.as_ref().map_or(Duration::ZERO, |(rate, bucket)| bucket.wait(rate, now));
         if !wait.is_zero() {
-            return Err(self.busy(wait, "has as many requests a second as it may have"));
+            return Err(self.busy(wait, "is at its rate limit"));
         }
-        match pace.breaker.admit(now) {
+        match throttle.breaker.admit(now) {
             Admission::Admitted(ticket) => {
-                if let Some(rate) = &mut pace.rate {
-                    rate.take();
+                if let Some((rate, bucket)) = &mut throttle.rate {
+                    // The lock is held, so the token is still available.
+                    let _ = bucket.take(rate, now);
                 }
                 Ok(ticket)
             }
-            Admission::Refused { retry_in } => Err(self.busy(retry_in, "fails too often and is left alone")),
+            Admission::Refused { retry_in } => Err(self.busy(retry_in, "has an open circuit breaker")),
         }
     }
 
     /// Returns whether the breaker is not closed.
     pub(super) fn is_broken(&self) -> bool {
-        self.pace().breaker.state() != BreakerState::Closed
+        self.throttle.lock().breaker.state() != BreakerState::Closed
     }
 
     fn busy(&self, wait: Duration, why: &str) -> Fault {
         Fault::busy(spread(wait, clock::roll()), format!("{} {why}", self.name))
     }
-
-    /// Locks the state. A panic of another thread leaves only counts behind and breaks no invariant, so poisoning is
-    /// ignored.
-    fn pace(&self) -> MutexGuard<'_, Pace> {
-        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-impl Pass {
+impl GatePermit {
     /// Reports the result of the request.
-    pub(super) fn report(self, health: Health) {
+    pub(super) fn report(self, health: DestinationHealth) {
         let healthy = match health {
-            Health::Served => {
+            DestinationHealth::Served => {
                 self.gate.budget.refund();
                 true
             }
-            Health::Alive => true,
-            Health::Failing => false,
-            Health::Unknown => return,
+            DestinationHealth::Alive => true,
+            DestinationHealth::Failing => false,
+            DestinationHealth::Unknown => return,
         };
         let now = clock::now();
-        self.gate.pace().breaker.record(self.ticket, healthy, now, clock::roll());
+        self.gate.throttle.lock().breaker.record(self.ticket, healthy, now, clock::roll());
     }
 }
 
 /// Returns a time in `[wait, 2 × wait]`, so that requests that were refused together do not return together.
-pub(super) fn spread(wait: Duration, roll: u32) -> Duration {
-    let micros = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
+fn spread(wait: Duration, roll: u32) -> Duration {
+    let micros = as_micros_u64(wait);
     let share = u64::try_from((u128::from(micros) * u128::from(roll)) >> 32).unwrap_or(u64::MAX);
     wait.saturating_add(Duration::from_micros(share))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::fault::FaultKind;
     use holdoff_policy::{BreakerOptions, BudgetOptions, Growth, Jitter, Policy};
 
-    fn gate(change: impl FnOnce(&mut Destination)) -> Arc<Gate> {
-        let mut limits = Destination::default();
+    use super::*;
+    use crate::fault::FaultKind;
+
+    fn destinations(room: usize) -> Destinations {
+        Destinations { room, ..Destinations::new(&HttpSettings::default()) }
+    }
+
+    fn gate(all: &Destinations, host: &str) -> Result<Arc<Gate>, Fault> {
+        all.gate(host, &Url::parse(&format!("http://{host}/")).unwrap())
+    }
+
+    #[test]
+    fn limits_by_port_precede_limits_by_host() {
+        let limits = |concurrency| DestinationLimits { concurrency, ..DestinationLimits::default() };
+        let mut settings = HttpSettings { destination: limits(1), ..HttpSettings::default() };
+        settings.destinations.insert("A.example".into(), limits(2));
+        settings.destinations.insert("a.example:8080".into(), limits(3));
+        settings.destinations.insert("b.example:443".into(), limits(4));
+        let all = Destinations::new(&settings);
+        let found = |url: &str| all.limits_of(&Url::parse(url).unwrap()).concurrency;
+        assert_eq!(found("http://a.example/"), 2);
+        assert_eq!(found("http://a.example.:8080/"), 3);
+        assert_eq!(found("https://b.example/"), 4);
+        assert_eq!(found("http://b.example/"), 1);
+    }
+
+    #[test]
+    fn idle_gates_are_evicted_and_busy_ones_are_kept() {
+        let all = destinations(3);
+        let held = gate(&all, "a").unwrap();
+        for host in ["b", "c", "d", "e", "f"] {
+            gate(&all, host).unwrap();
+            assert!(all.gates.lock().len() <= 3);
+        }
+        assert!(Arc::ptr_eq(&held, &gate(&all, "a").unwrap()));
+    }
+
+    #[test]
+    fn a_new_destination_waits_if_all_gates_are_busy() {
+        let all = destinations(2);
+        let held = [gate(&all, "a").unwrap(), gate(&all, "b").unwrap()];
+        assert!(gate(&all, "c").is_err());
+        drop(held);
+        gate(&all, "c").unwrap();
+    }
+
+    fn gate_with(change: impl FnOnce(&mut DestinationLimits)) -> Arc<Gate> {
+        let mut limits = DestinationLimits::default();
         change(&mut limits);
         Arc::new(Gate::new("h", &limits))
     }
@@ -157,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_are_spread_over_once_to_twice() {
+    fn waits_are_spread_between_one_and_two_times() {
         let wait = Duration::from_secs(1);
         assert_eq!(spread(wait, 0), wait);
         assert_eq!(spread(wait, 1 << 31), wait * 3 / 2);
@@ -166,52 +289,52 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_free_again_when_its_pass_is_gone() {
-        let gate = gate(|limits| limits.concurrency = 1);
-        let pass = gate.enter(1).unwrap();
-        let busy = gate.enter(1).unwrap_err();
-        assert!(wait(&busy) >= NO_ROOM && wait(&busy) <= NO_ROOM * 2);
+    fn dropping_a_permit_frees_its_slot() {
+        let gate = gate_with(|limits| limits.concurrency = 1);
+        let pass = gate.try_enter(1).unwrap();
+        let busy = gate.try_enter(1).unwrap_err();
+        assert!(wait(&busy) >= BUSY_WAIT && wait(&busy) <= BUSY_WAIT * 2);
         drop(pass);
-        gate.enter(1).unwrap();
+        gate.try_enter(1).unwrap();
     }
 
     #[test]
-    fn retries_are_paid_for_and_successes_earn_them() {
-        let gate = gate(|limits| limits.budget = BudgetOptions { ratio: 0.5, burst: 1 });
-        gate.enter(2).unwrap().report(Health::Failing);
-        assert!(gate.enter(2).is_err());
+    fn retries_use_the_budget_and_successes_refill_it() {
+        let gate = gate_with(|limits| limits.budget = BudgetOptions { ratio: 0.5, burst: 1 });
+        gate.try_enter(2).unwrap().report(DestinationHealth::Failing);
+        assert!(gate.try_enter(2).is_err());
         for _ in 0..2 {
-            gate.enter(1).unwrap().report(Health::Served);
+            gate.try_enter(1).unwrap().report(DestinationHealth::Served);
         }
-        gate.enter(2).unwrap();
+        gate.try_enter(2).unwrap();
     }
 
     #[test]
-    fn a_retry_that_is_turned_away_costs_nothing() {
-        let gate = gate(|limits| {
+    fn a_refused_retry_uses_no_budget() {
+        let gate = gate_with(|limits| {
             limits.budget = BudgetOptions { ratio: 0.0, burst: 1 };
             limits.rate = Some(0.001);
         });
-        gate.enter(1).unwrap();
-        assert!(gate.enter(2).is_err(), "the rate");
+        gate.try_enter(1).unwrap();
+        assert!(gate.try_enter(2).is_err(), "the rate limit");
         assert_eq!(gate.budget.left(), 1);
     }
 
     #[test]
-    fn a_failing_destination_is_left_alone_without_cost() {
-        let gate = gate(|limits| {
+    fn an_open_breaker_uses_no_budget() {
+        let gate = gate_with(|limits| {
             let minute =
                 Policy::builder(Growth::constant(Duration::from_secs(60))).cap(Duration::from_secs(60));
             let cool_down = minute.jitter(Jitter::None).build().unwrap();
             limits.breaker = BreakerOptions { min_calls: 2, cool_down, ..BreakerOptions::default() };
             limits.rate = Some(3.0);
         });
-        gate.enter(1).unwrap().report(Health::Failing);
+        gate.try_enter(1).unwrap().report(DestinationHealth::Failing);
         assert!(!gate.is_broken());
-        gate.enter(1).unwrap().report(Health::Failing);
+        gate.try_enter(1).unwrap().report(DestinationHealth::Failing);
         assert!(gate.is_broken());
-        let refused: Vec<_> = (0..5).map(|_| gate.enter(2).unwrap_err().message).collect();
-        assert!(refused.iter().all(|why| why == "h fails too often and is left alone"), "{refused:?}");
+        let refused: Vec<_> = (0..5).map(|_| gate.try_enter(2).unwrap_err().message).collect();
+        assert!(refused.iter().all(|why| why == "h has an open circuit breaker"), "{refused:?}");
         assert_eq!(gate.budget.left(), 100);
     }
 }

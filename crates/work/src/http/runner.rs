@@ -7,15 +7,14 @@ use holdoff_policy::{Class, ClassMap};
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use tracing::debug;
 
-use super::address::{self, is_private};
-use super::answer::{self, Unread};
-use super::check::Prepared;
-use super::client::{Clients, InvalidHttpSettings, Reach};
-use super::credentials::{Credentials, Token};
-use super::destinations::Destinations;
-use super::gate::Health;
+use super::client::{
+    Clients, Forbidden, InvalidHttpSettings, NetworkAccess, check_address, is_private, system_resolver,
+};
+use super::credentials::{AccessToken, Credentials};
+use super::gate::{DestinationHealth, Destinations};
+use super::request::PreparedRequest;
+use super::response::{self, FailedRequest, Unread};
 use super::step::HttpStep;
-use super::trouble::{self, Missed};
 use crate::{Context, Fault, HttpSettings, Payload, Work, clock, metrics};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -29,7 +28,7 @@ const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 pub struct HttpRunner {
     classes: Classes,
     clients: Clients,
-    reach: Reach,
+    reach: NetworkAccess,
     credentials: Credentials,
     destinations: Destinations,
     timeout: Duration,
@@ -55,12 +54,12 @@ impl Classes {
 impl HttpRunner {
     /// Creates a runner with these settings, which classifies failures by these classes.
     pub fn new(settings: &HttpSettings, classes: ClassMap) -> Result<Self, InvalidHttpSettings> {
-        let forbidden = settings.deny_private.then_some(is_private as address::Forbidden);
-        let reach = Reach {
+        let forbidden = settings.deny_private.then_some(is_private as Forbidden);
+        let reach = NetworkAccess {
             forbidden,
             max_redirects: settings.max_redirects,
             proxies: true,
-            names: address::ask_system,
+            names: system_resolver,
         };
         Self::with_reach(settings, classes, reach)
     }
@@ -68,14 +67,14 @@ impl HttpRunner {
     /// Creates a runner that classifies failures by the active policies.
     pub(crate) fn of(work: &Work) -> Result<Self, InvalidHttpSettings> {
         let settings = &work.shared.settings;
-        let runner = Self::new(&settings.http.telling(&settings.notify), ClassMap::default())?;
+        let runner = Self::new(&settings.http.with_notify_hosts(&settings.notify), ClassMap::default())?;
         Ok(Self { classes: Classes::Of(work.clone()), ..runner })
     }
 
     pub(super) fn with_reach(
         settings: &HttpSettings,
         classes: ClassMap,
-        reach: Reach,
+        reach: NetworkAccess,
     ) -> Result<Self, InvalidHttpSettings> {
         let clients = Clients::new(reach)?;
         Ok(Self {
@@ -100,7 +99,7 @@ impl HttpRunner {
     pub async fn run(&self, cx: &Context, payload: &Payload) -> Result<Payload, Fault> {
         let request = read(payload)?.prepare().map_err(|wrong| Fault::permanent(wrong.to_string()))?;
         if let Some(forbidden) = self.reach.forbidden {
-            address::judge(&request.url, forbidden)
+            check_address(&request.url, forbidden)
                 .map_err(|private| Fault::permanent(private.to_string()))?;
         }
         let token = match &request.credential {
@@ -108,18 +107,18 @@ impl HttpRunner {
             None => None,
         };
         let gate = self.destinations.gate(&request.destination, &request.url)?;
-        let pass = gate.enter(cx.attempt())?;
+        let pass = gate.try_enter(cx.attempt())?;
         let destination = request.destination.clone();
         let started = clock::now();
         let (answer, health) = match self.exchange(cx, request, token.as_ref()).await {
-            Ok(output) => (Ok(output), Health::Served),
+            Ok(output) => (Ok(output), DestinationHealth::Served),
             Err(missed) => (Err(missed.fault), missed.health),
         };
         pass.report(health);
         let took = clock::now().saturating_sub(started);
         metrics::http_took(took, &answer);
         let took_ms = took.as_millis();
-        debug!(destination, attempt = cx.attempt(), took_ms, ok = answer.is_ok(), "HTTP step ended");
+        debug!(destination, attempt = cx.attempt(), took_ms, ok = answer.is_ok(), "sent an HTTP request");
         answer
     }
 
@@ -129,7 +128,7 @@ impl HttpRunner {
     pub async fn refresh(&self, payload: &Payload, generation: u64) -> Result<(), Fault> {
         match read(payload)?.credential {
             Some(name) => self.credentials.refresh(&name, generation).await,
-            None => Err(Fault::permanent("the step names no credential that could be refreshed")),
+            None => Err(Fault::permanent("the step names no credential to refresh")),
         }
     }
 
@@ -137,47 +136,47 @@ impl HttpRunner {
     async fn exchange(
         &self,
         cx: &Context,
-        request: Prepared,
-        token: Option<&Token>,
-    ) -> Result<Payload, Missed> {
+        request: PreparedRequest,
+        token: Option<&AccessToken>,
+    ) -> Result<Payload, FailedRequest> {
         let limit = request.timeout.unwrap_or(self.timeout);
         let destination = request.destination.clone();
         let expect = request.expect.clone();
-        let secret = token.and_then(Token::text);
+        let secret = token.and_then(AccessToken::text);
         let started = clock::now();
-        let late = |_| trouble::too_slow(&destination, limit, self.timeout);
+        let late = |_| response::too_slow(&destination, limit, self.timeout);
 
         let sent = tokio::time::timeout(limit, self.send(cx, request, token)).await.map_err(late)?;
-        let mut response = sent.map_err(|error| trouble::judge(&error, &destination))?;
+        let mut response = sent.map_err(|error| response::classify(&error, &destination))?;
         let status = response.status().as_u16();
         let took_ms = clock::now().saturating_sub(started).as_millis();
-        debug!(destination, status, attempt = cx.attempt(), took_ms, "HTTP answer");
+        debug!(destination, status, attempt = cx.attempt(), took_ms, "received an HTTP response");
         if !expect.iter().any(|statuses| statuses.contains(status)) {
-            let mut missed = answer::refused(response, &self.classes.now(), secret).await;
+            let mut missed = response::unexpected_status(response, &self.classes.now(), secret).await;
             missed.fault = with_generation(missed.fault, token);
             return Err(missed);
         }
 
-        let unread = |unread| trouble::unread(&unread, &destination, self.max_response);
-        if answer::announces_more(&response, self.max_response) {
+        let unread = |unread| response::unread(&unread, &destination, self.max_response);
+        if response::exceeds(&response, self.max_response) {
             return Err(unread(Unread::TooLong));
         }
         let left = limit.saturating_sub(clock::now().saturating_sub(started));
         let mut body = Vec::new();
-        let reading = answer::read(&mut response, self.max_response, &mut body);
+        let reading = response::read(&mut response, self.max_response, &mut body);
         tokio::time::timeout(left, reading).await.map_err(late)?.map_err(unread)?;
-        answer::output(status, response.headers(), body, secret)
-            .map_err(|fault| Missed { fault, health: Health::Alive })
+        response::output(status, response.headers(), body, secret)
+            .map_err(|fault| FailedRequest { fault, health: DestinationHealth::Alive })
     }
 
     async fn send(
         &self,
         cx: &Context,
-        request: Prepared,
-        token: Option<&Token>,
+        request: PreparedRequest,
+        token: Option<&AccessToken>,
     ) -> Result<reqwest::Response, reqwest::Error> {
         let wants_redirect = request.expect.iter().any(|statuses| statuses.has_redirect());
-        let client = if wants_redirect { &self.clients.still } else { &self.clients.following };
+        let client = if wants_redirect { &self.clients.no_redirects } else { &self.clients.following };
         let mut headers = request.headers;
         add_own_headers(&mut headers, cx);
         if let Some(token) = token {
@@ -195,7 +194,9 @@ fn read(payload: &Payload) -> Result<HttpStep, Fault> {
     // The message contains only the position, because the text of the error may quote the payload.
     payload.read().map_err(|error| {
         let (line, column) = (error.line(), error.column());
-        Fault::permanent(format!("the payload is no HTTP request: see line {line}, column {column}"))
+        Fault::permanent(format!(
+            "the payload is not a valid HTTP request: error at line {line}, column {column}"
+        ))
     })
 }
 
@@ -213,7 +214,7 @@ fn add_own_headers(headers: &mut HeaderMap, cx: &Context) {
 
 /// Adds the generation of a rejected token to the fault, so that the token is replaced once for all steps that used
 /// it.
-fn with_generation(fault: Fault, token: Option<&Token>) -> Fault {
+fn with_generation(fault: Fault, token: Option<&AccessToken>) -> Fault {
     let is_refused = fault.failure().is_some_and(|failure| failure.class() == Class::Unauthorized);
     match token {
         Some(token) if is_refused => fault.with_credential(token.generation),

@@ -1,11 +1,9 @@
 //! Requests to real servers on loopback, with many kinds of misbehaviour.
 
-mod answers;
+mod addresses;
 mod credentials;
 mod limits;
-mod misbehaviour;
-mod names;
-mod redirects;
+mod responses;
 mod server;
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -15,8 +13,7 @@ use std::time::Duration;
 use holdoff_policy::{Class, ClassMap};
 use serde_json::Value;
 
-use super::address::{Forbidden, Names, ask_system, is_private};
-use super::client::Reach;
+use super::client::{Forbidden, NetworkAccess, ResolveFn, is_private, system_resolver};
 use super::{HttpRunner, HttpStep};
 use crate::fault::FaultKind;
 use crate::{Context, Fault, HttpSettings, Kind, Lane, Payload, TaskId};
@@ -40,7 +37,7 @@ fn context(attempt: u32) -> Context {
         since: Duration::ZERO,
         inputs: None,
         trace: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into()),
-        hold: crate::worker::Hold::new(step, 1, Duration::ZERO),
+        lease: crate::worker::StepLease::new(step, 1, Duration::ZERO),
     }
 }
 
@@ -54,11 +51,11 @@ fn runner(settings: &HttpSettings) -> Arc<HttpRunner> {
 }
 
 fn guarded(settings: &HttpSettings, forbidden: Option<Forbidden>) -> Arc<HttpRunner> {
-    asking(settings, forbidden, ask_system)
+    asking(settings, forbidden, system_resolver)
 }
 
-fn asking(settings: &HttpSettings, forbidden: Option<Forbidden>, names: Names) -> Arc<HttpRunner> {
-    let reach = Reach { forbidden, max_redirects: settings.max_redirects, proxies: false, names };
+fn asking(settings: &HttpSettings, forbidden: Option<Forbidden>, names: ResolveFn) -> Arc<HttpRunner> {
+    let reach = NetworkAccess { forbidden, max_redirects: settings.max_redirects, proxies: false, names };
     Arc::new(HttpRunner::with_reach(settings, ClassMap::new(), reach).unwrap())
 }
 
@@ -86,7 +83,7 @@ fn busy(fault: &Fault) -> Duration {
 }
 
 #[tokio::test]
-async fn what_is_no_request_fails_for_good_without_a_call() {
+async fn an_invalid_request_fails_permanently_without_a_call() {
     let runner = runner(&settings());
     let payload =
         Payload::json(&serde_json::json!({"url": "http://h/", "headers": {"x-key": 123_456}})).unwrap();

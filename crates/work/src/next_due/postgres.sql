@@ -10,7 +10,7 @@ language plpgsql immutable parallel safe
 as $$
 declare
     longest_us constant bigint := 31536000000000; -- 365 days, the longest duration that a policy may contain
-    tries constant bigint := greatest(attempt, 1);
+    attempts constant bigint := greatest(attempt, 1);
     shape constant jsonb := compiled -> 'shape';
     part jsonb;
     first_us bigint;
@@ -28,7 +28,7 @@ begin
     if (compiled -> 'version')::bigint is distinct from 1 then
         raise exception 'holdoff: not a compiled policy of version 1: %', compiled;
     end if;
-    if tries >= (compiled -> 'attempts')::bigint then
+    if attempts >= (compiled -> 'attempts')::bigint then
         return null;
     end if;
 
@@ -39,7 +39,7 @@ begin
     else
         part := shape -> 'table';
         if part is not null then
-            ceiling_us := (part -> (least(tries, jsonb_array_length(part)) - 1)::integer)::bigint;
+            ceiling_us := (part -> (least(attempts, jsonb_array_length(part)) - 1)::integer)::bigint;
         else
             part := shape -> 'line';
             first_us := (part -> 'first_us')::bigint;
@@ -47,8 +47,8 @@ begin
             top_us := (part -> 'top_us')::bigint;
             -- The comparison with the top of the line comes before the multiplication, which might overflow.
             ceiling_us := case
-                when tries - 1 > (top_us - first_us) / nullif(step_us, 0) then top_us
-                else first_us + step_us * (tries - 1)
+                when attempts - 1 > (top_us - first_us) / nullif(step_us, 0) then top_us
+                else first_us + step_us * (attempts - 1)
             end;
         end if;
         -- Whole seconds and the remainder are multiplied separately, because a single product might overflow.

@@ -5,7 +5,7 @@
 with delay_input as materialized (
     select
         {compiled} as policy,
-        max({attempt}, 1) as tries,
+        max({attempt}, 1) as attempts,
         min(coalesce({last_delay}, 0), 31536000000000) as last_us,
         {roll} as roll,
         -- Null stays null and means that there was no Retry-After.
@@ -13,7 +13,7 @@ with delay_input as materialized (
 ),
 delay_rule as materialized (
     select
-        tries, last_us, roll, asked_us,
+        attempts, last_us, roll, asked_us,
         policy ->> '$.cap_us' as cap_us,
         policy ->> '$.low_ppm' as low_ppm,
         policy ->> '$.high_ppm' as high_ppm,
@@ -24,12 +24,12 @@ delay_rule as materialized (
         policy ->> '$.shape.line.first_us' as first_us,
         policy ->> '$.shape.line.step_us' as step_us,
         policy ->> '$.shape.line.top_us' as top_us,
-        policy ->> ('$.shape.table[' || (min(tries, json_array_length(policy, '$.shape.table')) - 1) || ']')
+        policy ->> ('$.shape.table[' || (min(attempts, json_array_length(policy, '$.shape.table')) - 1) || ']')
             as entry_us
     from delay_input
     -- No row means that there is no further attempt. A value that is not a compiled policy of version 1 is an error
     -- instead.
-    where case policy ->> '$.version' when 1 then tries < policy ->> '$.attempts' else json('not version 1') end
+    where case policy ->> '$.version' when 1 then attempts < policy ->> '$.attempts' else json('not version 1') end
 ),
 delay_ceiling as materialized (
     select
@@ -37,8 +37,8 @@ delay_ceiling as materialized (
         -- The comparison with the top of the line comes before the multiplication, which might overflow.
         case
             when entry_us is not null then entry_us
-            when tries - 1 > (top_us - first_us) / nullif(step_us, 0) then top_us
-            else first_us + step_us * (tries - 1)
+            when attempts - 1 > (top_us - first_us) / nullif(step_us, 0) then top_us
+            else first_us + step_us * (attempts - 1)
         end as ceiling_us
     from delay_rule
     where asked_us is null or asked_us <= limit_us or beyond <> 'give_up'

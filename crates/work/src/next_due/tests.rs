@@ -24,12 +24,12 @@ fn rounds() -> impl Iterator<Item = Round> {
 
 /// The number of compared answers, by kind.
 #[derive(Default)]
-struct Tally {
+struct Comparison {
     delays: usize,
     refusals: usize,
 }
 
-impl Tally {
+impl Comparison {
     fn compare(&mut self, engine: &str, round: &Round, answers: &[Option<i64>]) {
         assert_eq!(answers.len(), round.cases.len(), "{engine} answers each case");
         for (case, answer) in round.cases.iter().zip(answers) {
@@ -62,9 +62,9 @@ async fn postgres() -> PgConnection {
 }
 
 #[tokio::test]
-async fn postgres_gives_the_same_delays() {
+async fn postgres_computes_the_same_delays() {
     let mut connection = postgres().await;
-    let mut tally = Tally::default();
+    let mut tally = Comparison::default();
     for round in rounds() {
         sqlx::raw_sql("truncate holdoff.policies").execute(&mut connection).await.unwrap();
         let policies: Vec<String> = round.policies.iter().map(Compiled::canonical).collect();
@@ -105,9 +105,9 @@ async fn in_memory() -> SqliteConnection {
 }
 
 #[tokio::test]
-async fn sqlite_gives_the_same_delays() {
+async fn sqlite_computes_the_same_delays() {
     let mut connection = in_memory().await;
-    let mut tally = Tally::default();
+    let mut tally = Comparison::default();
     // The statement has the form of a rescue: many rows, each with a policy of its own.
     let compiled = "(select compiled from policies where id = cases.policy)";
     let delay = sqlite(compiled, "cases.attempt", "cases.last_delay", "cases.roll", "cases.retry_after");
@@ -162,7 +162,7 @@ async fn a_roll_drawn_in_the_statement_is_drawn_for_each_row() {
 
 /// Null means that there is no further attempt, so an unreadable policy must not yield null.
 #[tokio::test]
-async fn what_is_no_policy_of_this_version_is_an_error() {
+async fn an_unknown_policy_version_is_an_error() {
     let known = Policy::preset("standard").unwrap().canonical();
     let newer = known.replace("\"version\":1", "\"version\":2");
     assert_ne!(newer, known);

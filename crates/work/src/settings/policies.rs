@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
-use holdoff_policy::{Attempt, MAX_TABLE, Policy, PolicySet, Scope, format_duration};
+use holdoff_policy::{Attempt, MAX_TABLE, Policy, PolicyScope, PolicySet, format_duration};
 
 use super::Settings;
 
@@ -25,7 +25,7 @@ pub struct LongWait {
     /// The longest wait at once.
     pub wait: Duration,
     /// Whether the wait comes from the policy's contention settings and not from its growth.
-    pub is_crowd: bool,
+    pub is_contention: bool,
 }
 
 impl Settings {
@@ -54,8 +54,8 @@ impl Settings {
         }
         let policies = names.into_iter().filter_map(|name| Some((name, set.policy(name)?)));
         let waits = policies.filter_map(|(name, policy)| {
-            let (wait, is_crowd) = longest_wait(policy);
-            (wait > self.stale_after).then(|| LongWait { policy: name.to_owned(), wait, is_crowd })
+            let (wait, is_contention) = longest_wait(policy);
+            (wait > self.stale_after).then(|| LongWait { policy: name.to_owned(), wait, is_contention })
         });
         let waits: Vec<_> = waits.collect();
         if waits.is_empty() { Ok(()) } else { Err(LongWaits { waits, limit: self.stale_after }) }
@@ -68,7 +68,7 @@ fn usable(set: &PolicySet) -> BTreeSet<&str> {
     let scopes = || std::iter::once(set.root()).chain(set.namespaces().values());
     let named =
         scopes().flat_map(|scope| scope.operations.values()).map(|operation| operation.policy.as_str());
-    let defaults = scopes().filter_map(|scope: &Scope| scope.default.as_deref());
+    let defaults = scopes().filter_map(|scope: &PolicyScope| scope.default.as_deref());
     let last = set.root().default.is_none().then_some(PolicySet::DEFAULT_POLICY);
     own.chain(named).chain(defaults).chain(last).collect()
 }
@@ -83,9 +83,10 @@ fn longest_wait(policy: &Policy) -> (Duration, bool) {
         last = policy.window(Attempt::new(attempt), last).high();
         longest = longest.max(last);
     }
-    let crowd = policy.crowd().filter(|_| waits > 0).map_or(Duration::ZERO, |crowd| crowd.limit);
+    let contention =
+        policy.contention().filter(|_| waits > 0).map_or(Duration::ZERO, |contention| contention.limit);
     let within_deadline = |wait: Duration| policy.deadline().map_or(wait, |deadline| wait.min(deadline));
-    (within_deadline(longest.max(crowd)), crowd > longest)
+    (within_deadline(longest.max(contention)), contention > longest)
 }
 
 impl std::error::Error for LongWaits {}
@@ -93,9 +94,9 @@ impl std::error::Error for LongWaits {}
 impl fmt::Display for LongWaits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let limit = format_duration(self.limit);
-        for (index, LongWait { policy, wait, is_crowd }) in self.waits.iter().enumerate() {
+        for (index, LongWait { policy, wait, is_contention }) in self.waits.iter().enumerate() {
             let (line, wait) = (if index > 0 { "\n" } else { "" }, format_duration(*wait));
-            let key = if *is_crowd { "crowd.limit" } else { "cap" };
+            let key = if *is_contention { "contention.limit" } else { "cap" };
             write!(
                 f,
                 "{line}policy `{policy}` can wait {wait} at once, and a step counts as stale after {limit}: \
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_wait_counts_and_not_a_cap_that_is_never_reached() {
+    fn the_longest_reachable_wait_counts() {
         let with = |policy: &str| refused(&format!("[policies.p]\n{policy}"));
         assert_eq!(with("base = \"1h\"\ncap = \"30d\"\nattempts = 3"), Vec::<String>::new());
         assert_eq!(with("base = \"1h\"\ncap = \"30d\"\nattempts = 7"), ["p 32h"]);
@@ -130,14 +131,18 @@ mod tests {
         let decorrelated = "base = \"1h\"\njitter = \"decorrelated\"\ncap = \"30d\"\nattempts";
         assert_eq!(with(&format!("{decorrelated} = 4")), ["p 27h"]);
         assert_eq!(with("base = \"2d\"\ncap = \"2d\"\ndeadline = \"20h\""), Vec::<String>::new());
-        assert_eq!(with("base = \"1s\"\ncrowd = { slot = \"1s\", limit = \"2d\" }"), ["p 2d"]);
+        assert_eq!(with("base = \"1s\"\ncontention = { slot = \"1s\", limit = \"2d\" }"), ["p 2d"]);
         assert_eq!(with("base = \"2d\"\ncap = \"2d\"\nattempts = 1"), Vec::<String>::new());
     }
 
     #[test]
-    fn every_policy_that_could_be_used_counts_and_no_other() {
+    fn only_policies_that_an_operation_can_use_count() {
         let stale = "[work]\nstale_after = \"20s\"\n";
-        assert_eq!(refused(stale), Vec::<String>::new(), "`standard` has five tries, and waits 12 s at most");
+        assert_eq!(
+            refused(stale),
+            Vec::<String>::new(),
+            "`standard` has five attempts, and waits 12 s at most"
+        );
         assert_eq!(refused(&format!("default = \"step\"\n{stale}")), ["step 1m"]);
         assert_eq!(refused(&format!("{stale}[namespaces.eu.operations]\n\"a\" = \"step\"")), ["step 1m"]);
         assert_eq!(refused(&format!("{stale}[[work.notify]]\nurl = \"http://x\"")), ["notification 264s"]);

@@ -1,7 +1,9 @@
+//! Tests that every key is read and that the JSON schema of the file has the same keys.
+
 use std::path::PathBuf;
 use std::time::Duration;
 
-use holdoff_policy::PolicySet;
+use holdoff_policy::{PolicySet, schema, schema_keys};
 
 use super::*;
 
@@ -21,7 +23,7 @@ fn messages(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn an_empty_file_means_the_defaults_and_so_do_policies_alone() {
+fn a_file_without_settings_means_the_defaults() {
     assert_eq!(Settings::from_toml(""), Ok(Settings::default()));
     assert_eq!(Settings::from_toml("default = \"nonsense\"\n[policies.x]\n"), Ok(Settings::default()));
 }
@@ -35,15 +37,15 @@ fn every_key_is_read() {
     assert_eq!((settings.stale_after, settings.dedup_retention), (2 * DAY, DAY / 2));
     assert_eq!((settings.max_rescues, settings.max_steps, settings.max_depth), (3, 500, 20_000_000_000));
     assert_eq!((settings.max_payload, settings.max_output), (512 * KIB, KIB));
-    let requeue = Requeue { shutdown: seconds(1), rescue: seconds(2), busy: seconds(3) };
+    let requeue = RequeueSettings { shutdown: seconds(1), rescue: seconds(2), busy: seconds(3) };
     assert_eq!(settings.requeue, requeue);
-    assert_eq!(settings.history, History { keep: DAY, keep_failed: 30 * DAY, max_rows: 5000 });
+    assert_eq!(settings.history, HistorySettings { keep: DAY, keep_failed: 30 * DAY, max_rows: 5000 });
     let [card, all] = settings.notify.as_slice() else { panic!("two are told") };
     let some = |text: &str| Some(text.to_owned());
     assert_eq!((&card.operation, &card.queue), (&some("card.*"), &some("default")));
     assert_eq!((&card.namespace, &card.credential), (&some("eu"), &some("pager")));
     assert_eq!((all.url.as_str(), &all.operation), ("http://localhost:8080/all", &None));
-    let signals = Signals { suppress_failed: HOUR / 2, wait: seconds(2), max_waiters: 50 };
+    let signals = SignalSettings { suppress_failed: HOUR / 2, wait: seconds(2), max_waiters: 50 };
     assert_eq!(settings.signals, signals);
     let http = &settings.http;
     assert_eq!((http.deny_private, http.timeout, http.max_redirects), (true, seconds(5), 0));
@@ -51,7 +53,7 @@ fn every_key_is_read() {
 }
 
 #[test]
-fn a_destination_inherits_what_it_does_not_say() {
+fn a_destination_inherits_absent_keys() {
     let http = Settings::from_toml(FULL).unwrap().http;
     let (api, local) = (&http.destinations["api.example.com"], &http.destinations["localhost:8080"]);
     assert_eq!((api.concurrency, api.rate, local.concurrency, local.rate), (8, Some(10.0), 32, Some(1.0)));
@@ -64,7 +66,7 @@ fn a_destination_inherits_what_it_does_not_say() {
 }
 
 #[test]
-fn credentials_say_where_their_secrets_stand() {
+fn credentials_contain_the_locations_of_their_secrets() {
     let credentials = Settings::from_toml(FULL).unwrap().http.credentials;
     let payments = Credential::ClientCredentials {
         token_url: "https://auth.example.com/token".to_owned(),
@@ -110,7 +112,7 @@ fn ranges_are_checked() {
 }
 
 #[test]
-fn a_destination_without_quotes_is_understood() {
+fn an_unquoted_destination_is_reported() {
     let text = "[http.destinations.api.example.com]\nrate = 1\n";
     assert_eq!(messages(text), ["1:24 `api.example.com` needs quotes, because it has a dot"]);
     let text = "[http.destinations.\"https://api.example.com/\"]\n";
@@ -120,22 +122,22 @@ fn a_destination_without_quotes_is_understood() {
 }
 
 #[test]
-fn who_is_told_needs_an_address_and_a_credential_that_is_there() {
+fn a_notify_rule_needs_a_url_and_a_known_credential() {
     let text = "[[work.notify]]\ncredential = \"pagr\"\n[credentials.pager]\nkind = 1\n";
     let found = messages(text);
     assert_eq!(
         found[..2],
-        ["1:1 an entry of work.notify has no `url`", "2:14 there is no credential `pagr`"]
+        ["1:1 an entry of work.notify has no `url`", "2:14 credential `pagr` is not defined"]
     );
     assert!(problems(text).contains("did you mean `pager`?"));
     assert!(problems("[work.notify]\nurl = \"http://x\"\n").contains("[[work.notify]] in double brackets"));
     let url = |url: &str| problems(&format!("[[work.notify]]\nurl = \"{url}\"\n"));
     assert!(url("ftp://x/y").contains("url is a URL of the scheme `ftp`"));
-    assert!(url("example.com").contains("url does not say how to get there"));
+    assert!(url("example.com").contains("url has no scheme"));
     assert!(url("https://[::1").contains("url is not a URL: invalid IPv6 address"));
-    assert!(url("https://example.com/a b").contains("url has a space"));
+    assert!(url("https://example.com/a b").contains("url contains a space"));
     let shown = url("https://me:hunter2@example.com");
-    assert!(shown.contains("holds a name or a password") && !shown.contains("hunter2"), "{shown}");
+    assert!(shown.contains("contains a user name or a password") && !shown.contains("hunter2"), "{shown}");
 }
 
 #[test]
@@ -152,16 +154,16 @@ fn keys_of_another_kind_are_refused() {
     let of = |hosts: &str| {
         messages(&format!("[credentials.a]\nkind = \"token\"\ntoken = {{ env = \"A\" }}\nhosts = {hosts}\n"))
     };
-    assert_eq!(of("[\"https://a.example/x\"]"), ["4:10 `https://a.example/x` is a whole URL"]);
-    assert_eq!(of("[\"*\"]"), ["4:10 `*` has a star that stands for no whole name"]);
+    assert_eq!(of("[\"https://a.example/x\"]"), ["4:10 `https://a.example/x` is a URL and not a host"]);
+    assert_eq!(of("[\"*\"]"), ["4:10 `*` has a star that is not a leading `*.`"]);
     assert_eq!(of("\"a.example\""), ["4:9 hosts is a string"]);
 }
 
 #[test]
 fn a_secret_in_the_file_is_refused_and_never_shown() {
     for (text, at) in [
-        ("[credentials.a]\nkind = \"token\"\ntoken = \"hunter2\"\n", "3:9: token stands in the file itself"),
-        ("[credentials.a]\nkind = \"tokn\"\ntoken = \"hunter2\"\n", "3:9: token stands in the file itself"),
+        ("[credentials.a]\nkind = \"token\"\ntoken = \"hunter2\"\n", "3:9: token is in the file itself"),
+        ("[credentials.a]\nkind = \"tokn\"\ntoken = \"hunter2\"\n", "3:9: token is in the file itself"),
         ("[credentials.a]\nkind = \"token\"\ntokn = \"hunter2\"\n", "3:1: unknown key `tokn`"),
         ("[credentials.a]\nkind = \"refresh\"\ntoken = \"hunter2\"\n", "`token` has no meaning with"),
         ("[credentials]\na = { token = \"hunter2\", kind = \"tokn\" }\n", "2:33: kind cannot be \"tokn\""),
@@ -172,16 +174,13 @@ fn a_secret_in_the_file_is_refused_and_never_shown() {
             "unknown key `value` in token",
         ),
         ("[credentials.a]\nkind = \"token\"\ntoken = { env = \"hunter2!\" }\n", "not the name of an env"),
-        ("[credentials.a]\nkind = \"token\"\ntoken = { env = \"A\", file = \"hunter2\" }\n", "says both"),
+        ("[credentials.a]\nkind = \"token\"\ntoken = { env = \"A\", file = \"hunter2\" }\n", "has both"),
         (
             "[credentials.a]\nkind = \"token\"\n[credentials.a.token]\nvalue = \"hunter2\"\n",
             "unknown key `value`",
         ),
-        (
-            "[credentials.a]\nkind = \"token\"\ntoken = \"\"\"\nhunter2\"\"\"\n",
-            "token stands in the file itself",
-        ),
-        ("[credentials.a]\nkind = \"token\"\ntoken = [\n\"hunter2\"]\n", "token stands in the file itself"),
+        ("[credentials.a]\nkind = \"token\"\ntoken = \"\"\"\nhunter2\"\"\"\n", "token is in the file itself"),
+        ("[credentials.a]\nkind = \"token\"\ntoken = [\n\"hunter2\"]\n", "token is in the file itself"),
     ] {
         let shown = problems(text);
         assert!(shown.contains(at), "{shown}");
@@ -191,4 +190,56 @@ fn a_secret_in_the_file_is_refused_and_never_shown() {
     let shown = problems("[credentials.a]\nkind = \"token\"\ntoken = \"hunter2\"\n");
     assert!(shown.contains("\n3 | token = …\n  |         ^ expected"), "not even how long it is: {shown}");
     assert!(shown.contains("{ env = \"NAME\" }") && shown.contains("{ file = "), "{shown}");
+}
+
+fn keys(table: &serde_json::Value) -> Vec<&str> {
+    table["properties"].as_object().unwrap().keys().map(String::as_str).collect()
+}
+
+fn sorted<'k>(keys: impl IntoIterator<Item = &'k &'k str>) -> Vec<&'k str> {
+    let mut keys: Vec<_> = keys.into_iter().copied().collect();
+    keys.sort_unstable();
+    keys
+}
+
+#[test]
+fn the_schema_has_exactly_the_readers_keys() {
+    for (definition, known) in [
+        ("WorkTable", sections::WORK_KEYS),
+        ("RequeueTable", sections::REQUEUE_KEYS),
+        ("HistoryTable", sections::HISTORY_KEYS),
+        ("NotifyTable", sections::NOTIFY_KEYS),
+        ("HttpTable", sections::HTTP_KEYS),
+        ("DestinationTable", sections::DESTINATION_KEYS),
+        ("BudgetTable", sections::BUDGET_KEYS),
+        ("BreakerTable", sections::BREAKER_KEYS),
+        ("SignalsTable", sections::SIGNAL_KEYS),
+    ] {
+        assert_eq!(schema_keys(definition), known.iter().copied().collect(), "{definition}");
+    }
+}
+
+#[test]
+fn the_schema_has_exactly_the_keys_of_each_credential_kind() {
+    let schema = schema();
+    let kinds = schema["$defs"]["CredentialTable"]["oneOf"].as_array().unwrap();
+    assert_eq!(kinds.len(), credentials::KINDS.len());
+    for (kind, known) in credentials::KINDS {
+        let is_kind = |table: &&serde_json::Value| table["properties"]["kind"]["const"] == kind;
+        let table = kinds.iter().find(is_kind).unwrap_or_else(|| panic!("no {kind}"));
+        assert_eq!(keys(table), sorted(known.iter().chain(&["kind"])), "{kind}");
+    }
+    let secrets = schema["$defs"]["SecretTable"]["oneOf"].as_array().unwrap();
+    let found: Vec<_> = secrets.iter().flat_map(keys).collect();
+    assert_eq!(sorted(&found), sorted(credentials::SECRET_KEYS));
+}
+
+/// The readers find their sections by name; the reader of the policies checks the top level of the file.
+#[test]
+fn the_schema_has_every_section() {
+    let schema = schema();
+    let top = keys(&schema);
+    for section in ["work", "http", "credentials", "signals"] {
+        assert!(top.contains(&section), "{section}");
+    }
 }

@@ -8,14 +8,15 @@ use serde::de::DeserializeOwned;
 
 use crate::{Context, Fault, Payload};
 
-type Run = dyn Fn(Context, Payload) -> Pin<Box<dyn Future<Output = Result<Ran, Fault>> + Send>> + Send + Sync;
+type Run =
+    dyn Fn(Context, Payload) -> Pin<Box<dyn Future<Output = Result<Completion, Fault>> + Send>> + Send + Sync;
 
 /// A type-erased handler.
 pub(super) struct Handler(Box<Run>);
 
 /// The result of a successful run.
 #[derive(Debug)]
-pub enum Ran {
+pub enum Completion {
     /// The worker must report this output.
     Output(Payload),
     /// The handler has reported the result itself, in a transaction of its own.
@@ -43,7 +44,7 @@ impl Handler {
         &self,
         context: Context,
         payload: Payload,
-    ) -> Pin<Box<dyn Future<Output = Result<Ran, Fault>> + Send>> {
+    ) -> Pin<Box<dyn Future<Output = Result<Completion, Fault>> + Send>> {
         (self.0)(context, payload)
     }
 }
@@ -75,28 +76,30 @@ impl<T: DeserializeOwned + Send + 'static> FromPayload for T {
 /// A result of a handler: a payload, or any type that can be written as JSON.
 pub trait IntoOutput: Send {
     /// Writes the output.
-    fn into_output(self) -> Result<Ran, Fault>;
+    fn into_output(self) -> Result<Completion, Fault>;
 }
 
 impl IntoOutput for Payload {
-    fn into_output(self) -> Result<Ran, Fault> {
-        Ok(Ran::Output(self))
+    fn into_output(self) -> Result<Completion, Fault> {
+        Ok(Completion::Output(self))
     }
 }
 
-impl IntoOutput for Ran {
-    fn into_output(self) -> Result<Ran, Fault> {
+impl IntoOutput for Completion {
+    fn into_output(self) -> Result<Completion, Fault> {
         Ok(self)
     }
 }
 
 impl<T: Serialize + Send> IntoOutput for T {
-    fn into_output(self) -> Result<Ran, Fault> {
+    fn into_output(self) -> Result<Completion, Fault> {
         // Most handlers return `()`, which needs no serialisation.
         if std::mem::size_of::<T>() == 0 && std::any::type_name::<T>() == "()" {
-            return Ok(Ran::Output(Payload::empty()));
+            return Ok(Completion::Output(Payload::empty()));
         }
         let output = Payload::json(&self);
-        output.map(Ran::Output).map_err(|error| Fault::permanent(format!("the output is no JSON: {error}")))
+        output
+            .map(Completion::Output)
+            .map_err(|error| Fault::permanent(format!("the output cannot be serialized as JSON: {error}")))
     }
 }

@@ -49,20 +49,20 @@ pub(super) async fn maintain(shared: Arc<Shared>) {
 
 /// Draws a random time between zero and this time.
 fn spread(time: Duration) -> Duration {
-    let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    let us = holdoff_policy::as_micros_u64(time);
     Duration::from_micros((u64::from(clock::roll()) * us.min(u64::from(u32::MAX))) >> 32)
 }
 
 fn report(what: &str, done: Result<()>) {
     if let Err(error) = done {
-        tracing::warn!(%error, "{what} did not work; it is tried again");
+        tracing::warn!(%error, task = what, "failed to run maintenance; the next round tries again");
     }
 }
 
 async fn rescue(shared: &Shared) -> Result<()> {
     let work = &shared.work.shared;
-    if shared.herald.is_needed() {
-        work.names.learn_lanes(&*work.store).await?;
+    if shared.notifier.is_needed() {
+        work.names.load_lanes(&*work.store).await?;
     }
     let rule = RescueRule {
         max_rescues: work.settings.max_rescues,
@@ -70,19 +70,19 @@ async fn rescue(shared: &Shared) -> Result<()> {
         limit: BATCH,
     };
     loop {
-        let tell = |ended: &crate::store::Ended| shared.herald.tell(&work.names, ended);
-        let rescued = work.store.rescue(rule, &tell).await?;
+        let notify = |ended: &crate::store::EndedStep| shared.notifier.notify(&work.names, ended);
+        let rescued = work.store.rescue(rule, &notify).await?;
         let count = rescued.requeued + rescued.failed;
         if count > 0 {
             metrics::rescued(rescued.requeued, rescued.failed);
-            if rescued.lanes.iter().any(|(lane, _)| work.names.seen_lane(*lane).is_none()) {
-                work.names.learn_lanes(&*work.store).await?;
+            if rescued.lanes.iter().any(|(lane, _)| work.names.cached_lane(*lane).is_none()) {
+                work.names.load_lanes(&*work.store).await?;
             }
-            shared.work.note_rescued(&rescued.lanes);
+            shared.work.count_rescued(&rescued.lanes);
             tracing::warn!(
                 requeued = rescued.requeued,
                 failed = rescued.failed,
-                "took steps back from lost workers"
+                "rescued steps of lost workers"
             );
         }
         if i64::try_from(count).unwrap_or(0) < BATCH {
@@ -93,17 +93,17 @@ async fn rescue(shared: &Shared) -> Result<()> {
 
 async fn count(shared: &Shared) -> Result<()> {
     let work = &shared.work.shared;
-    let stats = shared.work.count_anew().await?;
+    let stats = shared.work.count_now().await?;
     let mut others: Option<QueueStats> = None;
     for lane in &stats {
-        if work.names.is_counted(lane) {
+        if work.names.has_own_label(lane) {
             metrics::counted(lane);
         } else {
             others.get_or_insert_default().add(lane);
         }
         if lane.stale > 0 {
             let (queue, operation, stale) = (&lane.queue, &lane.operation, lane.stale);
-            tracing::warn!(queue, operation, stale, "steps are stale");
+            tracing::warn!(queue, operation, stale, "found stale steps");
         }
     }
     if let Some(mut others) = others {
@@ -111,7 +111,7 @@ async fn count(shared: &Shared) -> Result<()> {
         (others.namespace, others.queue, others.operation) = (name(), name(), name());
         metrics::counted(&others);
     }
-    shared.work.learn_depth(&stats);
+    shared.work.update_depths(&stats);
     #[cfg(feature = "http")]
     if let Some(http) = &shared.http {
         metrics::broken(http.broken().len());

@@ -1,31 +1,26 @@
 //! The conformance suite of the stores: SQLite in a file and in memory, and a real Postgres.
 //!
-//! Tests use the public API, so that they check the behaviour that a user sees. `place` creates the stores; every
+//! Tests use the public API, so that they check the behaviour that a user sees. `test_store` creates the stores; every
 //! other file covers one subject.
 
-mod place;
+mod test_store;
 
 mod claims;
-mod crowds;
-mod elsewhere;
+mod contention;
 mod failures;
 mod graphs;
 mod history;
-mod interference;
 mod limits;
 mod lists;
 mod locks;
-mod looks;
-mod migrations;
-mod names;
 mod notifications;
 mod operators;
-mod pulse;
+mod other_nodes;
 mod races;
+mod registrations;
 mod rescue;
 mod signals;
+mod stats;
 mod submit;
-mod tasks;
-mod together;
 mod versions;
 mod workers;

@@ -6,22 +6,22 @@ use std::time::Duration;
 
 use holdoff_policy::PolicySet;
 use holdoff_work::{
-    Action, Credential, Filter, HttpStep, Outcome, Payload, Secret, Settings, StepState, Submitted, Task,
-    TaskState, Work,
+    Action, AttemptOutcome, Credential, HttpStep, Payload, Secret, Settings, StepFilter, StepState,
+    Submitted, Task, TaskState, Work,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 /// The counters of the server.
 #[derive(Default)]
-struct Seen {
+struct ReceivedCalls {
     tokens: AtomicUsize,
     limited: AtomicUsize,
 }
 
 /// Issues the tokens `t1`, `t2`, …; accepts only the second; responds with a conflict unless the body is `"new"`;
 /// limits the rate once.
-fn answer(request: &str, seen: &Seen) -> (u16, &'static str, String) {
+fn answer(request: &str, seen: &ReceivedCalls) -> (u16, &'static str, String) {
     let path = request.split(' ').nth(1).unwrap_or_default();
     match path {
         "/token" => {
@@ -42,7 +42,7 @@ fn answer(request: &str, seen: &Seen) -> (u16, &'static str, String) {
     }
 }
 
-async fn serve(seen: Arc<Seen>) -> String {
+async fn serve(seen: Arc<ReceivedCalls>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(async move {
@@ -80,13 +80,13 @@ async fn serve(seen: Arc<Seen>) -> String {
 struct Bed {
     work: Work,
     url: String,
-    seen: Arc<Seen>,
+    seen: Arc<ReceivedCalls>,
     _dir: tempfile::TempDir,
 }
 
 async fn bed() -> Bed {
     let dir = tempfile::tempdir().unwrap();
-    let seen = Arc::new(Seen::default());
+    let seen = Arc::new(ReceivedCalls::default());
     let url = serve(Arc::clone(&seen)).await;
     let secret = dir.path().join("secret");
     std::fs::write(&secret, "s3cret").unwrap();
@@ -103,7 +103,7 @@ async fn bed() -> Bed {
 }
 
 #[tokio::test]
-async fn a_refused_credential_is_refreshed_and_the_step_tried_at_once() {
+async fn a_rejected_credential_is_refreshed_and_the_step_retried() {
     let bed = bed().await;
     let worker = bed.work.worker().http().start().await.unwrap();
     let request = HttpStep::post(format!("{}/guarded", bed.url)).credential("api");
@@ -112,12 +112,12 @@ async fn a_refused_credential_is_refreshed_and_the_step_tried_at_once() {
     assert_eq!(done.state, TaskState::Succeeded);
     assert_eq!(bed.seen.tokens.load(Ordering::SeqCst), 2);
     let attempts: Vec<_> = done.attempts.iter().map(|attempt| (attempt.outcome, attempt.delay)).collect();
-    assert_eq!(attempts, [(Outcome::Retried, Some(Duration::ZERO))]);
+    assert_eq!(attempts, [(AttemptOutcome::Retried, Some(Duration::ZERO))]);
     worker.shutdown().await;
 }
 
 #[tokio::test]
-async fn a_conflict_waits_for_somebody_and_goes_on_with_what_was_decided() {
+async fn a_resolved_conflict_continues_with_the_new_payload() {
     let bed = bed().await;
     let worker = bed.work.worker().http().start().await.unwrap();
     let request = |body: &str| HttpStep::post(format!("{}/conflict", bed.url)).json(body);
@@ -126,14 +126,14 @@ async fn a_conflict_waits_for_somebody_and_goes_on_with_what_was_decided() {
     assert_eq!(stuck.steps[0].state, StepState::Conflicted);
     assert_eq!(stuck.attempts.len(), 1, "never retried");
     let payload: Payload = request("new").payload().unwrap();
-    let resolved = bed.work.act(&Filter::task(task), &Action::Resolve(Some(payload))).await.unwrap();
+    let resolved = bed.work.act(&StepFilter::task(task), &Action::Resolve(Some(payload))).await.unwrap();
     assert_eq!(resolved, 1);
     assert_eq!(bed.work.wait(task).await.unwrap().state, TaskState::Succeeded);
     worker.shutdown().await;
 }
 
 #[tokio::test]
-async fn retry_after_is_waited_and_the_exhausted_are_retried_as_a_set() {
+async fn retry_after_is_honoured_and_failed_steps_are_retried_in_bulk() {
     let bed = bed().await;
     let worker = bed.work.worker().http().start().await.unwrap();
     let limited = HttpStep::get(format!("{}/limited", bed.url));
@@ -150,7 +150,7 @@ async fn retry_after_is_waited_and_the_exhausted_are_retried_as_a_set() {
         let failed = bed.work.wait(*task).await.unwrap();
         assert_eq!((failed.state, failed.attempts.len()), (TaskState::Failed, 3));
     }
-    let mut filter = Filter::states([StepState::Failed]);
+    let mut filter = StepFilter::states([StepState::Failed]);
     filter.operation = Some("brok*".to_owned());
     assert_eq!(bed.work.act(&filter, &Action::Retry).await.unwrap(), 2);
     for task in &tasks {

@@ -7,7 +7,8 @@ use std::time::Duration;
 use holdoff_policy::PolicySet;
 use holdoff_testbed::Postgres;
 use holdoff_work::{
-    Context, Error, Fault, Filter, Page, Payload, StepState, Task, TaskState, Work, postgres, sqlite,
+    Context, Error, Fault, PageRequest, Payload, StepFilter, StepState, Task, TaskState, Work, postgres,
+    sqlite,
 };
 use sqlx::sqlite::SqlitePoolOptions;
 use sqlx::{PgPool, SqlitePool};
@@ -30,7 +31,7 @@ async fn on_sqlite() -> (tempfile::TempDir, SqlitePool, Work) {
 }
 
 async fn count(work: &Work) -> usize {
-    work.list(&Filter::default(), &Page::default()).await.unwrap().len()
+    work.list(&StepFilter::default(), &PageRequest::default()).await.unwrap().len()
 }
 
 #[tokio::test]
@@ -106,7 +107,7 @@ async fn a_stale_worker_cannot_complete_in_its_transaction() {
     let claimer = work.claimer("test", &["x"], &[]).await.unwrap();
     work.submit(Task::new("x")).await.unwrap();
     let claim = claimer.claim(1, Duration::from_secs(60)).await.unwrap().remove(0);
-    claimer.snooze(&claim, Duration::ZERO, "somebody else takes it").await.unwrap();
+    claimer.snooze(&claim, Duration::ZERO, "another worker claims it").await.unwrap();
     let mut tx = pool.begin_with("begin immediate").await.unwrap();
     sqlx::query("insert into orders values (1)").execute(&mut *tx).await.unwrap();
     let fenced = sqlite::complete_in(&mut tx, &claim, Payload::empty()).await;
@@ -114,6 +115,6 @@ async fn a_stale_worker_cannot_complete_in_its_transaction() {
     drop(tx);
     let orders: i64 = sqlx::query_scalar("select count(*) from orders").fetch_one(&pool).await.unwrap();
     assert_eq!(orders, 0);
-    let step = &work.list(&Filter::default(), &Page::default()).await.unwrap()[0];
+    let step = &work.list(&StepFilter::default(), &PageRequest::default()).await.unwrap()[0];
     assert_eq!(step.state, StepState::Ready);
 }

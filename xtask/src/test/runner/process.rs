@@ -9,15 +9,16 @@ use std::time::Duration;
 
 use holdoff_testbed::SKIPPED;
 
-use super::{Job, Outcome, nap};
+use super::{Job, Outcome, sleep};
 use crate::run::now;
 
-/// The longest output that is kept of a test; the end is what explains a failure.
+/// The longest recorded output of a test; the end explains a failure.
 const OUTPUT_BYTES: usize = 64 * 1024;
 
 /// Runs a test to its end, or kills it and its children at the limit.
 pub(super) fn run(job: &Job, environment: &[(String, String)], limit: Duration) -> (Outcome, f64) {
-    let failed = |error| Outcome::Failed { why: format!("cannot run it: {error}"), output: String::new() };
+    let failed =
+        |error| Outcome::Failed { why: format!("cannot run the test: {error}"), output: String::new() };
     try_run(job, environment, limit).unwrap_or_else(|error| (failed(error), 0.0))
 }
 
@@ -41,11 +42,11 @@ fn try_run(job: &Job, environment: &[(String, String)], limit: Duration) -> std:
     let text = tail(&path)?;
     let _ = std::fs::remove_file(&path);
     let outcome = match status {
-        None => Outcome::Failed { why: format!("not over within {} s", limit.as_secs()), output: text },
+        None => Outcome::Failed { why: format!("not finished within {} s", limit.as_secs()), output: text },
         Some(status) if !status.success() => Outcome::Failed { why: status.to_string(), output: text },
         // A name that matches nothing passes at libtest.
         Some(_) if !text.contains("test result: ok. 1 passed") => {
-            Outcome::Failed { why: "the binary did not run it".to_owned(), output: text }
+            Outcome::Failed { why: "the binary did not run the test".to_owned(), output: text }
         }
         Some(_) => match text.lines().find_map(|line| line.strip_prefix(SKIPPED)) {
             Some(why) => Outcome::Skipped(why.to_owned()),
@@ -55,7 +56,7 @@ fn try_run(job: &Job, environment: &[(String, String)], limit: Duration) -> std:
     Ok((outcome, processor_seconds))
 }
 
-/// How the process ended, `None` if it had to be killed, and the processor time that it was last seen with.
+/// Returns the exit status of the process, `None` if it was killed at the limit, and its last known processor time.
 fn wait(child: &mut Child, limit: Duration) -> std::io::Result<(Option<ExitStatus>, f64)> {
     let start = now();
     let (mut pause, mut seconds) = (Duration::from_millis(1), 0.0);
@@ -70,7 +71,7 @@ fn wait(child: &mut Child, limit: Duration) -> std::io::Result<(Option<ExitStatu
             child.wait()?;
             return Ok((None, seconds));
         }
-        nap(pause);
+        sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(50));
     }
 }

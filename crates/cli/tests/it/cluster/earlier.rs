@@ -7,9 +7,8 @@ use std::path::PathBuf;
 
 use holdoff_testbed::Postgres;
 
-use crate::cluster::node::{HOLDOFF, Node};
-use crate::cluster::target::Target;
-use crate::cluster::{FILE, TURN, all_succeed, load};
+use crate::cluster::node::{HOLDOFF, Node, Target, load_task, send_load};
+use crate::cluster::{FILE, TURN, all_succeed};
 
 const VARIABLE: &str = "HOLDOFF_TEST_EARLIER";
 
@@ -26,8 +25,8 @@ fn earlier() -> Option<PathBuf> {
 /// Sends half of the tasks to each daemon. Each daemon may run the steps of both halves.
 async fn share(store: &str, nodes: &[Node], target: &Target) -> Vec<String> {
     let urls: Vec<String> = nodes.iter().map(|node| node.url.clone()).collect();
-    let load = load::send(200, 200, &target.url, |number| urls[number % urls.len()].clone()).await;
-    assert_eq!((load.accepted.len(), &load.refused), (200, &Vec::new()), "{}", load.said());
+    let load = send_load(200, 200, &target.url, |number| urls[number % urls.len()].clone()).await;
+    assert_eq!((load.accepted.len(), &load.refused), (200, &Vec::new()), "{}", load.summary());
     all_succeed(store, &load.accepted).await;
     load.accepted
 }
@@ -54,7 +53,7 @@ async fn an_earlier_release_runs_beside_the_new_one() {
     let mut both = both.into_iter();
     let (mut old, new) = (both.next().unwrap(), both.next().unwrap());
     target.close(true);
-    let (status, left) = old.post("/v1/tasks", &load::task(&target.url)).await;
+    let (status, left) = old.post("/v1/tasks", &load_task(&target.url)).await;
     assert_eq!(status, 201, "{left}");
     old.kill();
     target.close(false);

@@ -10,9 +10,9 @@ use serde_json::json;
 use crate::cluster::node::{HOLDOFF, Node};
 use crate::cluster::{FILE, TURN, until};
 
-fn apply(file: &Path, store: &str) -> String {
+fn deploy(file: &Path, store: &str) -> String {
     let output = Command::new(HOLDOFF)
-        .args(["policy", "apply", "--yes", "--store", store])
+        .args(["policy", "deploy", "--yes", "--store", store])
         .arg(file)
         .env("NO_COLOR", "1")
         .output()
@@ -29,16 +29,16 @@ async fn takes(node: &Node, policy: &str) -> bool {
     status == 201
 }
 
-async fn in_force_on_all(nodes: &[Node], policy: &str, how: &str) {
+async fn wait_until_active(nodes: &[Node], policy: &str, how: &str) {
     let since = Instant::now();
     for node in nodes {
-        until(&format!("{policy} is in force on {}", node.url), async || takes(node, policy).await).await;
+        until(&format!("{policy} is active on {}", node.url), async || takes(node, policy).await).await;
     }
-    println!("policies by {how}: in force on all three after {:?}", since.elapsed());
+    println!("policies by {how}: active on all three daemons after {:?}", since.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn policies_applied_on_one_are_in_force_on_all() {
+async fn deployed_policies_become_active_on_all_daemons() {
     let _turn = TURN.lock().await;
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("holdoff.toml");
@@ -50,10 +50,10 @@ async fn policies_applied_on_one_are_in_force_on_all() {
     let file = folder.path().join("new.toml");
     let fresh = |name: &str| format!("{FILE}\n[policies.{name}]\nextends = \"standard\"\nattempts = 7");
     std::fs::write(&file, fresh("fresh")).unwrap();
-    let said = apply(&file, &store);
-    in_force_on_all(&nodes, "fresh", "apply").await;
+    let said = deploy(&file, &store);
+    wait_until_active(&nodes, "fresh", "deploy").await;
     assert!(said.contains("policy fresh\n") && said.contains("  + attempts = 7\n"), "{said}");
-    assert!(apply(&file, &store).contains("is active already"));
+    assert!(deploy(&file, &store).contains("is already active"));
     for node in &nodes {
         let (status, ready) = node.get("/readyz").await;
         assert!(status == 200 && ready.contains("policy drift: this node's policy file"), "{ready}");
@@ -69,7 +69,7 @@ async fn policies_applied_on_one_are_in_force_on_all() {
     std::fs::write(&whole, fresh("hung")).unwrap();
     std::fs::rename(&whole, &config).unwrap();
     nodes[0].signal("-HUP");
-    in_force_on_all(&nodes, "hung", "SIGHUP").await;
+    wait_until_active(&nodes, "hung", "SIGHUP").await;
     until("no drift is left where the file was read again", async || {
         nodes[0].get("/readyz").await.1 == "ready\n"
     })
@@ -77,12 +77,12 @@ async fn policies_applied_on_one_are_in_force_on_all() {
 
     let (status, answer) = nodes[1].post("/v1/policies", &json!({ "file": fresh("posted") })).await;
     assert_eq!(status, 200, "{answer}");
-    in_force_on_all(&nodes, "posted", "the API").await;
+    wait_until_active(&nodes, "posted", "the API").await;
 
     let output =
         Command::new(HOLDOFF).args(["policy", "versions", "--json", "--store", &store]).output().unwrap();
     let versions: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
-    let by: Vec<&str> = versions.iter().map(|version| version["published_by"].as_str().unwrap()).collect();
+    let by: Vec<&str> = versions.iter().map(|version| version["deployed_by"].as_str().unwrap()).collect();
     assert_eq!(versions.len(), 4, "{versions:?}");
     assert_eq!((by[0], &versions[0]["active"]), ("the API", &json!(true)));
     assert!(

@@ -11,7 +11,7 @@ pub(crate) type Guest = u8;
 
 /// An operation and its response.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Deed {
+pub(crate) enum MemberOperation {
     /// The guest was added in this slot, or was already a member if there is none.
     Add(Guest, Option<u64>),
     /// The guest was removed in this slot, or was not a member if there is none.
@@ -25,7 +25,7 @@ struct Entry {
     device: u32,
     called: Duration,
     returned: Duration,
-    deed: Deed,
+    operation: MemberOperation,
 }
 
 pub(crate) struct History {
@@ -39,11 +39,11 @@ impl History {
     }
 
     /// Runs an operation and records it with its times. An operation that was not committed is not recorded.
-    pub(crate) fn record(&self, device: u32, run: impl FnOnce() -> Option<Deed>) {
+    pub(crate) fn record(&self, device: u32, run: impl FnOnce() -> Option<MemberOperation>) {
         let called = self.began.elapsed();
         let done = run();
         let returned = self.began.elapsed();
-        let entry = done.map(|deed| Entry { device, called, returned, deed });
+        let entry = done.map(|operation| Entry { device, called, returned, operation });
         self.entries.lock().unwrap().extend(entry);
     }
 
@@ -52,21 +52,28 @@ impl History {
         let entries = self.entries.lock().unwrap().clone();
         by_slots(&entries);
         by_porcupine(&entries);
-        let told = |is: fn(&Deed) -> bool| entries.iter().filter(|entry| is(&entry.deed)).count();
+        let told =
+            |is: fn(&MemberOperation) -> bool| entries.iter().filter(|entry| is(&entry.operation)).count();
         format!(
-            "{} changes, {} found so already, {} readings",
-            told(|deed| matches!(deed, Deed::Add(_, Some(_)) | Deed::Remove(_, Some(_)))),
-            told(|deed| matches!(deed, Deed::Add(_, None) | Deed::Remove(_, None))),
-            told(|deed| matches!(deed, Deed::Read(..))),
+            "{} changes, {} already satisfied, {} reads",
+            told(|operation| matches!(
+                operation,
+                MemberOperation::Add(_, Some(_)) | MemberOperation::Remove(_, Some(_))
+            )),
+            told(|operation| matches!(
+                operation,
+                MemberOperation::Add(_, None) | MemberOperation::Remove(_, None)
+            )),
+            told(|operation| matches!(operation, MemberOperation::Read(..))),
         )
     }
 }
 
 /// Checks that the slots follow real time and that each read returns the effects of all slots up to its own.
 fn by_slots(entries: &[Entry]) {
-    let slot = |entry: &Entry| match &entry.deed {
-        Deed::Add(_, slot) | Deed::Remove(_, slot) => *slot,
-        Deed::Read(_, slot) => Some(*slot),
+    let slot = |entry: &Entry| match &entry.operation {
+        MemberOperation::Add(_, slot) | MemberOperation::Remove(_, slot) => *slot,
+        MemberOperation::Read(_, slot) => Some(*slot),
     };
     for earlier in entries {
         for later in entries.iter().filter(|later| earlier.returned < later.called) {
@@ -76,7 +83,7 @@ fn by_slots(entries: &[Entry]) {
         }
     }
     for reading in entries {
-        let Deed::Read(seen, upto) = &reading.deed else { continue };
+        let MemberOperation::Read(seen, upto) = &reading.operation else { continue };
         assert_eq!(seen, &there_after(entries, *upto), "{reading:?}");
     }
 }
@@ -86,13 +93,17 @@ fn by_slots(entries: &[Entry]) {
 fn there_after(entries: &[Entry], upto: u64) -> BTreeSet<Guest> {
     let mut balance: BTreeMap<Guest, i32> = BTreeMap::new();
     for entry in entries {
-        match entry.deed {
-            Deed::Add(guest, Some(slot)) if slot <= upto => *balance.entry(guest).or_default() += 1,
-            Deed::Remove(guest, Some(slot)) if slot <= upto => *balance.entry(guest).or_default() -= 1,
+        match entry.operation {
+            MemberOperation::Add(guest, Some(slot)) if slot <= upto => {
+                *balance.entry(guest).or_default() += 1;
+            }
+            MemberOperation::Remove(guest, Some(slot)) if slot <= upto => {
+                *balance.entry(guest).or_default() -= 1;
+            }
             _ => {}
         }
     }
-    assert!(balance.values().all(|times| (0..=1).contains(times)), "somebody was added twice: {balance:?}");
+    assert!(balance.values().all(|times| (0..=1).contains(times)), "a guest was added twice: {balance:?}");
     balance.into_iter().filter(|(_, times)| *times == 1).map(|(guest, _)| guest).collect()
 }
 
@@ -102,21 +113,21 @@ struct Guests;
 
 impl Model for Guests {
     type State = BTreeSet<Guest>;
-    type Op = Deed;
+    type Op = MemberOperation;
     type Metadata = ();
 
     fn init() -> Self::State {
         BTreeSet::new()
     }
 
-    fn step(state: &Self::State, deed: &Deed) -> (bool, Self::State) {
+    fn step(state: &Self::State, operation: &MemberOperation) -> (bool, Self::State) {
         let mut next = state.clone();
-        let fits = match deed {
-            Deed::Add(guest, Some(_)) => next.insert(*guest),
-            Deed::Add(guest, None) => state.contains(guest),
-            Deed::Remove(guest, Some(_)) => next.remove(guest),
-            Deed::Remove(guest, None) => !state.contains(guest),
-            Deed::Read(seen, _) => state == seen,
+        let fits = match operation {
+            MemberOperation::Add(guest, Some(_)) => next.insert(*guest),
+            MemberOperation::Add(guest, None) => state.contains(guest),
+            MemberOperation::Remove(guest, Some(_)) => next.remove(guest),
+            MemberOperation::Remove(guest, None) => !state.contains(guest),
+            MemberOperation::Read(seen, _) => state == seen,
         };
         (fits, next)
     }
@@ -128,7 +139,7 @@ fn by_porcupine(entries: &[Entry]) {
         client_id: Some(entry.device),
         call_time: time(entry.called),
         return_time: time(entry.returned),
-        op: entry.deed.clone(),
+        op: entry.operation.clone(),
         metadata: None,
     };
     let operations: Vec<_> = entries.iter().map(operation).collect();
@@ -137,20 +148,23 @@ fn by_porcupine(entries: &[Entry]) {
 }
 
 #[test]
-fn a_history_that_fits_no_order_is_found_out() {
-    let entry = |called, returned, deed| Entry {
+fn a_history_without_a_linear_order_is_rejected() {
+    let entry = |called, returned, operation| Entry {
         device: 0,
         called: Duration::from_millis(called),
         returned: Duration::from_millis(returned),
-        deed,
+        operation,
     };
     let stale = [
-        entry(0, 1, Deed::Add(1, Some(1))),
-        entry(2, 3, Deed::Remove(1, Some(2))),
-        entry(4, 5, Deed::Add(1, None)),
+        entry(0, 1, MemberOperation::Add(1, Some(1))),
+        entry(2, 3, MemberOperation::Remove(1, Some(2))),
+        entry(4, 5, MemberOperation::Add(1, None)),
     ];
     assert!(std::panic::catch_unwind(|| by_porcupine(&stale)).is_err());
     by_porcupine(&stale[..2]);
-    let late = [entry(0, 1, Deed::Add(1, Some(2))), entry(2, 3, Deed::Read(BTreeSet::new(), 1))];
+    let late = [
+        entry(0, 1, MemberOperation::Add(1, Some(2))),
+        entry(2, 3, MemberOperation::Read(BTreeSet::new(), 1)),
+    ];
     assert!(std::panic::catch_unwind(|| by_slots(&late)).is_err());
 }

@@ -4,43 +4,43 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::ledger::cluster::Cluster;
-use crate::ledger::deeds::Deeds;
-use crate::ledger::place::{Loopback, until};
+use crate::ledger::environment::{Loopback, until};
+use crate::ledger::transactions::Transactions;
 
 #[test]
-fn a_node_whose_disk_is_lost_comes_back_as_somebody_else_and_votes_again() {
+fn a_node_with_a_lost_disk_rejoins_with_a_new_id() {
     let mut cluster = Cluster::start(&Loopback::new(3), 3);
-    let deeds = Deeds::default();
+    let transactions = Transactions::default();
     for _ in 0..5 {
-        deeds.submit(&cluster.ways());
+        transactions.submit(&cluster.accesses());
     }
     let lost = cluster.leader();
     let member = cluster.daemons[cluster.others(lost)[0]].contact();
-    let node = cluster.daemons[lost].way.status()["node"].clone();
+    let node = cluster.daemons[lost].access.status()["node"].clone();
     cluster.daemons[lost].kill();
     std::fs::remove_file(cluster.daemons[lost].ledger().join("default.redb")).unwrap();
-    let made = cluster.daemons[lost].make(Some(&member));
+    let made = cluster.daemons[lost].init_or_join(Some(&member));
     assert_eq!((made.code, made.json["key"].as_str()), (0, Some(&*cluster.daemons[lost].key)), "{made:?}");
     cluster.daemons[lost].start();
     cluster.until_all_vote();
     assert_ne!(
-        cluster.daemons[lost].way.status()["node"],
+        cluster.daemons[lost].access.status()["node"],
         node,
         "what it has promised is lost with its disk"
     );
-    deeds.submit(&[cluster.daemons[lost].way.clone()]);
+    transactions.submit(&[cluster.daemons[lost].access.clone()]);
     cluster.until_equal();
-    deeds.check(&cluster.ways());
+    transactions.check(&cluster.accesses());
 }
 
 #[test]
-fn a_follower_without_room_on_its_disk_stops_and_the_others_go_on() {
+fn a_follower_with_a_full_disk_stops() {
     leave_without_room(2);
 }
 
 /// The founder of a ledger is its first leader.
 #[test]
-fn a_leader_without_room_on_its_disk_stops_and_another_leads() {
+fn a_leader_with_a_full_disk_is_replaced() {
     leave_without_room(0);
 }
 
@@ -58,35 +58,35 @@ fn leave_without_room(full: usize) {
             return;
         }
     };
-    let (deeds, ways) = (Deeds::default(), cluster.ways());
-    let others: Vec<_> = cluster.others(full).into_iter().map(|it| ways[it].clone()).collect();
-    deeds.submit(&ways);
+    let (transactions, accesses) = (Transactions::default(), cluster.accesses());
+    let others: Vec<_> = cluster.others(full).into_iter().map(|it| accesses[it].clone()).collect();
+    transactions.submit(&accesses);
     let filler = cluster.daemons[full].fill_disk();
     let large = tempfile::NamedTempFile::new().unwrap();
     until("it has stopped", || {
         let text = "x".repeat(15_000);
         std::fs::write(&large, format!("=> +text(\"{text}{}\")", fastrand::u64(..))).unwrap();
-        let told = others[0].ask(&["submit", &format!("@{}", large.path().display())]);
-        assert_eq!(told.code, 0, "the others go on: {told:?}");
-        let told = ways[full].ask(&["status"]);
-        if told.code == 0 { Err(told.out) } else { Ok(()) }
+        let output = others[0].ask(&["submit", &format!("@{}", large.path().display())]);
+        assert_eq!(output.code, 0, "the others go on: {output:?}");
+        let output = accesses[full].ask(&["status"]);
+        if output.code == 0 { Err(output.out) } else { Ok(()) }
     });
-    let wish = deeds.wish();
-    let told = ways[full].ask(&wish.words());
-    assert_eq!((told.code, &told.json["tx_id"]), (124, &(*wish.tx_id).into()), "{told:?}");
+    let transaction = transactions.new_transaction();
+    let output = accesses[full].ask(&transaction.words());
+    assert_eq!((output.code, &output.json["tx_id"]), (124, &(*transaction.tx_id).into()), "{output:?}");
     let log = cluster.daemons[full].log();
     assert!(log.contains("the ledger's disk has failed"), "{log}");
     for _ in 0..3 {
-        deeds.submit(&others);
+        transactions.submit(&others);
     }
-    deeds.insist(&wish, &others);
+    transactions.submit_until_known(&transaction, &others);
 
     std::fs::remove_file(filler).unwrap();
     cluster.daemons[full].kill();
     cluster.daemons[full].start();
-    deeds.submit(&ways[full..=full]);
+    transactions.submit(&accesses[full..=full]);
     cluster.until_equal();
-    deeds.check(&ways);
+    transactions.check(&accesses);
 }
 
 /// A disk of a few mebibytes. Dropping the value unmounts it.

@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::ledger::cluster::Cluster;
-use crate::ledger::daemon::Daemon;
-use crate::ledger::place::{Loopback, Told, Way, until};
+use crate::ledger::cluster::{Cluster, Daemon};
+use crate::ledger::environment::{CommandOutput, DaemonAccess, Loopback, until};
 
 /// The lease. A holder that does not renew for this long loses the lock. An election takes less time.
 const LEASE: Duration = Duration::from_secs(8);
@@ -16,8 +15,8 @@ const LEASE: Duration = Duration::from_secs(8);
 fn three() -> Cluster {
     let in_ledger = |_, daemon: &mut Daemon| daemon.variables.push(("HOLDOFF_LOCK_LEDGER", "default"));
     let cluster = Cluster::start_with(&Loopback::new(3), 3, in_ledger);
-    for way in &cluster.ways() {
-        until("it is ready", || match ask(way, "GET", "/readyz", &Value::Null) {
+    for access in &cluster.accesses() {
+        until("it is ready", || match ask(access, "GET", "/readyz", &Value::Null) {
             (200, _) => Ok(()),
             (status, said) => Err(format!("{status} {said}")),
         });
@@ -26,11 +25,11 @@ fn three() -> Cluster {
 }
 
 /// Returns the daemon's response, with status 0 if there is none.
-fn ask(way: &Way, method: &str, path: &str, body: &Value) -> (u16, Value) {
+fn ask(access: &DaemonAccess, method: &str, path: &str, body: &Value) -> (u16, Value) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let request =
-            reqwest::Client::new().request(method.parse().unwrap(), format!("http://{}{path}", way.listen));
+        let request = reqwest::Client::new()
+            .request(method.parse().unwrap(), format!("http://{}{path}", access.listen));
         let request = if body.is_null() { request } else { request.json(body) };
         let Ok(answer) = request.timeout(Duration::from_secs(30)).send().await else {
             return (0, Value::Null);
@@ -41,25 +40,25 @@ fn ask(way: &Way, method: &str, path: &str, body: &Value) -> (u16, Value) {
     })
 }
 
-fn acquire(way: &Way, name: &str, wait: &str) -> (u16, Value) {
+fn acquire(access: &DaemonAccess, name: &str, wait: &str) -> (u16, Value) {
     let body =
         json!({ "key": "deploy", "lease": format!("{}s", LEASE.as_secs()), "wait": wait, "name": name });
-    ask(way, "POST", "/v1/locks/acquire", &body)
+    ask(access, "POST", "/v1/locks/acquire", &body)
 }
 
 /// Acquires a lock and asserts that it is granted.
-fn had(way: &Way, name: &str, wait: &str) -> Value {
-    let (status, granted) = acquire(way, name, wait);
+fn acquire_now(access: &DaemonAccess, name: &str, wait: &str) -> Value {
+    let (status, granted) = acquire(access, name, wait);
     assert_eq!(status, 200, "{name}: {granted}");
     granted
 }
 
-fn prove(way: &Way, what: &str, held: &Value) -> (u16, Value) {
+fn send_proof(access: &DaemonAccess, what: &str, held: &Value) -> (u16, Value) {
     let mut proof = json!({ "key": "deploy", "token": held["token"], "lock": held["lock"] });
     if what == "renew" {
         proof["lease"] = json!(format!("{}s", LEASE.as_secs()));
     }
-    ask(way, "POST", &format!("/v1/locks/{what}"), &proof)
+    ask(access, "POST", &format!("/v1/locks/{what}"), &proof)
 }
 
 fn token(held: &Value) -> u64 {
@@ -67,103 +66,107 @@ fn token(held: &Value) -> u64 {
 }
 
 /// Returns `holdoff lock` with an environment that names the daemon and the ledger of the locks.
-fn lock(way: &Way, words: &[&str]) -> Command {
-    let mut command = way.command(env!("CARGO_BIN_EXE_holdoff"));
+fn lock(access: &DaemonAccess, words: &[&str]) -> Command {
+    let mut command = access.command(env!("CARGO_BIN_EXE_holdoff"));
     command.arg("lock").args(words).current_dir(std::env::temp_dir());
-    command.env("HOLDOFF_URL", format!("http://{}", way.listen)).env("HOLDOFF_LOCK_LEDGER", "default");
+    command.env("HOLDOFF_URL", format!("http://{}", access.listen)).env("HOLDOFF_LOCK_LEDGER", "default");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).env("NO_COLOR", "1");
     command
 }
 
-fn told(way: &Way, words: &[&str]) -> Told {
-    Told::of(&lock(way, words).output().unwrap())
+fn run_lock(access: &DaemonAccess, words: &[&str]) -> CommandOutput {
+    CommandOutput::of(&lock(access, words).output().unwrap())
 }
 
 #[test]
-fn a_lock_that_is_held_at_one_daemon_is_refused_at_the_others_and_goes_on_with_a_larger_token() {
+fn a_lock_held_through_one_daemon_is_refused_by_the_others() {
     let cluster = three();
-    let ways = cluster.ways();
-    let first = had(&ways[0], "first", "0s");
-    for way in &ways[1..] {
-        let (status, refused) = acquire(way, "another", "0s");
+    let accesses = cluster.accesses();
+    let first = acquire_now(&accesses[0], "first", "0s");
+    for access in &accesses[1..] {
+        let (status, refused) = acquire(access, "another", "0s");
         assert_eq!((status, &refused["type"]), (409, &json!("/problems/lock-held")), "{refused}");
         assert_eq!(
             (&refused["holder"]["name"], &refused["holder"]["token"]),
             (&json!("first"), &first["token"])
         );
-        let (_, listed) = ask(way, "GET", "/v1/locks?held=true", &Value::Null);
+        let (_, listed) = ask(access, "GET", "/v1/locks?held=true", &Value::Null);
         assert_eq!(listed["items"][0]["holder"]["name"], "first", "{listed}");
     }
-    assert_eq!(prove(&ways[0], "release", &first).0, 200);
-    let second = had(&ways[1], "second", "0s");
+    assert_eq!(send_proof(&accesses[0], "release", &first).0, 200);
+    let second = acquire_now(&accesses[1], "second", "0s");
     assert!(token(&second) > token(&first), "{second}");
 
     // A waiter at another daemon is notified at once of the release, and the holder may send the release to any
     // daemon.
     let third = std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| had(&ways[2], "third", "25s"));
+        let waiting = scope.spawn(|| acquire_now(&accesses[2], "third", "25s"));
         until("it is seen to wait", || {
-            let (_, shown) = ask(&ways[0], "GET", "/v1/locks/show?key=deploy", &Value::Null);
+            let (_, shown) = ask(&accesses[0], "GET", "/v1/locks/show?key=deploy", &Value::Null);
             if shown["waiting"] == 1 { Ok(()) } else { Err(shown.to_string()) }
         });
-        assert_eq!(prove(&ways[0], "renew", &second).0, 200);
-        assert_eq!(prove(&ways[0], "release", &second).0, 200);
+        assert_eq!(send_proof(&accesses[0], "renew", &second).0, 200);
+        assert_eq!(send_proof(&accesses[0], "release", &second).0, 200);
         waiting.join().unwrap()
     });
     assert!(token(&third) > token(&second), "{third}");
-    let (status, said) = prove(&ways[1], "renew", &second);
+    let (status, said) = send_proof(&accesses[1], "renew", &second);
     assert_eq!((status, &said["type"]), (409, &json!("/problems/lock-lost")), "{said}");
 }
 
 #[test]
-fn who_uses_locks_on_the_command_line_asks_the_daemon_whose_ledger_has_them() {
+fn lock_commands_use_the_ledger_of_the_daemon() {
     let cluster = three();
-    let ways = cluster.ways();
-    let run = |way: &Way, words: &[&str]| told(way, &[&["run", "deploy", "--lease", "8s"], words].concat());
-    let ran =
-        run(&ways[0], &["--", "sh", "-c", "echo $HOLDOFF_TOKEN $HOLDOFF_KEY $HOLDOFF_NAMESPACE; exit 3"]);
+    let accesses = cluster.accesses();
+    let run = |access: &DaemonAccess, words: &[&str]| {
+        run_lock(access, &[&["run", "deploy", "--lease", "8s"], words].concat())
+    };
+    let ran = run(
+        &accesses[0],
+        &["--", "sh", "-c", "echo $HOLDOFF_FENCING_TOKEN $HOLDOFF_KEY $HOLDOFF_NAMESPACE; exit 3"],
+    );
     assert_eq!((ran.code, ran.out.split_once(' ').unwrap().1), (3, "deploy default\n"), "{ran:?}");
     let before: u64 = ran.out.split(' ').next().unwrap().parse().unwrap();
 
-    let held = had(&ways[1], "somebody", "0s");
+    let held = acquire_now(&accesses[1], "other-client", "0s");
     assert!(token(&held) > before, "{held}");
-    let refused = run(&ways[2], &["--wait", "0s", "--", "true"]);
-    assert!(refused.code == 75 && refused.err.contains("somebody"), "{refused:?}");
-    let shown = told(&ways[0], &["show", "deploy", "--json"]).json;
+    let refused = run(&accesses[2], &["--wait", "0s", "--", "true"]);
+    assert!(refused.code == 75 && refused.err.contains("other-client"), "{refused:?}");
+    let shown = run_lock(&accesses[0], &["show", "deploy", "--json"]).json;
     assert_eq!(shown["holder"]["token"], held["token"], "{shown}");
-    assert!(told(&ways[0], &["show", "deploy"]).out.contains("deploy is held by somebody"));
-    assert_eq!(told(&ways[0], &["show", "nothing"]).code, 1);
-    let listed = told(&ways[2], &["list", "--held", "--all", "--prefix", "dep", "--json"]).json;
+    assert!(run_lock(&accesses[0], &["show", "deploy"]).out.contains("deploy is held by other-client"));
+    assert_eq!(run_lock(&accesses[0], &["show", "nothing"]).code, 1);
+    let listed = run_lock(&accesses[2], &["list", "--held", "--all", "--prefix", "dep", "--json"]).json;
     assert_eq!((listed.as_array().unwrap().len(), &listed[0]["digest"]), (1, &shown["digest"]), "{listed}");
-    let seized = told(&ways[2], &["release", "deploy", "--force"]);
-    assert!(seized.out.contains("it was taken from somebody"), "{seized:?}");
-    assert_eq!(told(&ways[0], &["raise-era", "--json"]).json, json!({ "era": 1 }));
-    let next = had(&ways[0], "next", "0s");
+    let seized = run_lock(&accesses[2], &["release", "deploy", "--force"]);
+    assert!(seized.out.contains("held by other-client"), "{seized:?}");
+    assert_eq!(run_lock(&accesses[0], &["bump-epoch", "--json"]).json, json!({ "epoch": 1 }));
+    let next = acquire_now(&accesses[0], "next", "0s");
     assert!(token(&next) > token(&held) && token(&next) > 1 << 32, "{next}");
-    assert_eq!(prove(&ways[2], "release", &next).0, 200);
+    assert_eq!(send_proof(&accesses[2], "release", &next).0, 200);
     // An explicit `--store` selects that store.
-    let elsewhere = told(&ways[0], &["list", "--json", "--store", "sqlite::memory:"]);
+    let elsewhere = run_lock(&accesses[0], &["list", "--json", "--store", "sqlite::memory:"]);
     assert_eq!(elsewhere.json, json!([]), "{elsewhere:?}");
 }
 
 /// The leader is killed while a client holds a lock through another daemon. The holder renews the lock with the
 /// remaining daemons beyond its first lease, and in that time no other client is granted the lock.
 #[test]
-fn who_holds_a_lock_keeps_it_when_the_leader_is_killed_and_nobody_else_gets_it() {
+fn a_holder_keeps_its_lock_when_the_leader_is_killed() {
     let mut cluster = three();
     let leader = cluster.leader();
     let [at, other] = cluster.others(leader)[..] else { panic!("not three") };
-    let ways = cluster.ways();
-    let held = had(&ways[at], "holder", "0s");
+    let accesses = cluster.accesses();
+    let held = acquire_now(&accesses[at], "holder", "0s");
     let (begun, is_over) = (Instant::now(), AtomicBool::new(false));
     let refused = std::thread::scope(|scope| {
         let rivals: Vec<_> = [other, at]
             .map(|number| {
-                let (way, held, is_over) = (&ways[number], &held, &is_over);
+                let (access, held, is_over) = (&accesses[number], &held, &is_over);
                 scope.spawn(move || {
                     let mut refused = 0;
                     while !is_over.load(Ordering::SeqCst) {
-                        match acquire(way, "rival", "500ms") {
+                        match acquire(access, "rival", "500ms") {
                             (200, granted) => panic!("granted twice: {granted}"),
                             (409, said) if said["holder"].is_object() => {
                                 assert_eq!(said["holder"]["token"], held["token"], "{said}");
@@ -180,7 +183,7 @@ fn who_holds_a_lock_keeps_it_when_the_leader_is_killed_and_nobody_else_gets_it()
         cluster.daemons[leader].kill();
         let mut renewed = Instant::now();
         while begun.elapsed() < LEASE * 2 {
-            let (asked, (status, said)) = (Instant::now(), prove(&ways[at], "renew", &held));
+            let (asked, (status, said)) = (Instant::now(), send_proof(&accesses[at], "renew", &held));
             match status {
                 200 => renewed = asked,
                 _ => assert!(status == 503 && renewed.elapsed() < LEASE, "{status} {said}"),
@@ -192,17 +195,17 @@ fn who_holds_a_lock_keeps_it_when_the_leader_is_killed_and_nobody_else_gets_it()
     });
     assert!(refused.iter().all(|count| *count > 0), "{refused:?}");
     cluster.daemons[leader].start();
-    until("the one that was killed knows who holds it", || match acquire(&ways[leader], "rival", "0s") {
+    until("the one that was killed knows who holds it", || match acquire(&accesses[leader], "rival", "0s") {
         (409, said) if said["holder"]["token"] == held["token"] => Ok(()),
         (200, granted) => panic!("granted twice: {granted}"),
         (status, said) => {
             // The lease must not expire in the meantime.
-            assert!(matches!(prove(&ways[at], "renew", &held).0, 200 | 503));
+            assert!(matches!(send_proof(&accesses[at], "renew", &held).0, 200 | 503));
             Err(format!("{status} {said}"))
         }
     });
-    assert_eq!(prove(&ways[other], "release", &held).0, 200);
-    let next = had(&ways[leader], "next", "5s");
+    assert_eq!(send_proof(&accesses[other], "release", &held).0, 200);
+    let next = acquire_now(&accesses[leader], "next", "5s");
     assert!(token(&next) > token(&held), "{next}");
     cluster.until_equal();
 }

@@ -1,64 +1,152 @@
-//! Members that join, learn, vote and leave.
+//! Ledgers of one and of two nodes, and members that join, learn, vote and leave.
+
+use serde_json::json;
 
 use crate::ledger::cluster::{Cluster, role};
-use crate::ledger::deeds::Deeds;
-use crate::ledger::place::{Loopback, Way, until};
+use crate::ledger::environment::{DaemonAccess, Loopback, until};
+use crate::ledger::transactions::{Transactions, history};
 
 #[test]
-fn a_member_learns_votes_and_goes_as_it_is_told() {
-    let cluster = Cluster::start(&Loopback::new(3), 3);
-    let deeds = Deeds::default();
-    let (way, ways) = (cluster.daemons[0].way.clone(), cluster.ways());
-    let last = &cluster.daemons[2];
-    way.must(&["members", "add", &last.contact(), "--name", "reader", "--learns"]);
-    until_votes(&way, 2);
-    deeds.submit(&ways[2..]);
-    let told = way.must(&["members"]);
-    let reader = told.as_array().unwrap().iter().find(|it| it["key"] == *last.key).unwrap().clone();
-    assert_eq!((&reader["name"], &reader["shall_vote"]), (&"reader".into(), &false.into()));
-    cluster.until_equal();
-    assert_eq!(last.way.status()["role"], "learns");
-    for how in ["quorum", "lease"] {
-        last.way.must(&["get", "--goal", "done(?n)", "--how", how]);
+fn a_single_node_keeps_its_state_over_a_restart() {
+    let mut cluster = Cluster::start(&Loopback::new(1), 1);
+    let access = cluster.daemons[0].access.clone();
+    let output = access.run(&["submit", "=> +balance(alice, 30), +balance(bob, 5)"]);
+    assert_eq!(output["outcome"], "committed", "{output}");
+    let paid = "balance(alice, ?a), ?a >= 10 => -balance(alice, ?a), +balance(alice, ?a - 10)";
+    let name = ["--tx-id", "0123456789abcdef0123456789abcdef"];
+    let first = access.run(&[&["submit", paid], name.as_slice()].concat());
+    let again = access.run(&[&["submit", paid], name.as_slice()].concat());
+    assert_eq!(first, again, "a transaction id is committed once");
+    access.run(&["submit", "--commands", r#"[{"put": "colour", "value": "red"}]"#]);
+
+    let poor = access.ask(&["submit", "balance(bob, ?b), ?b >= 10 => -balance(bob, ?b)"]);
+    assert_eq!((poor.code, &poor.json["outcome"]), (1, &json!("failed")), "{poor:?}");
+    assert_eq!(poor.json["reason"], "no facts match the conditions");
+    let wrong = access.ask(&["submit", "balance(alice, ?a) => +balance(alice, ?b)"]);
+    assert_eq!(wrong.code, 2, "{wrong:?}");
+    assert!(wrong.err.contains("goal:1:39: ?b has no value") && wrong.err.contains("^^"), "{wrong:?}");
+
+    for consistency in ["local", "quorum", "lease"] {
+        assert_eq!(access.run(&["get", "colour", "--consistency", consistency])["value"], "red");
+        let found = access.run(&["get", "--goal", "balance(alice, ?a)", "--consistency", consistency]);
+        assert!(found["result"].to_string().contains("20"), "{found}");
     }
+    assert_eq!(access.ask(&["get", "taste"]).code, 1);
+    let before = cluster.until_equal();
+    let entries = history(&access);
+    assert_eq!(entries.last().unwrap()["index"], before["index"], "the history ends where the node is");
+    assert!(
+        entries
+            .iter()
+            .any(|entry| entry["status"] == "failed" && entry["reason"] == "no facts match the conditions")
+    );
+    assert!(access.run(&["snapshot"])["through"].as_u64() <= before["index"].as_u64());
 
-    way.must(&["members", "add", &last.contact(), "--name", "reader"]);
-    until_votes(&way, 3);
-    deeds.submit(&ways);
-    cluster.until_equal();
-    deeds.check(&ways);
-
-    assert_eq!(way.ask(&["members", "remove", "nobody"]).code, 1);
-    way.must(&["members", "remove", "reader"]);
-    until_votes(&way, 2);
-    deeds.submit(&ways[..2]);
-    assert_eq!(way.must(&["members"]).as_array().unwrap().len(), 2);
+    cluster.daemons[0].terminate();
+    let refused = access.ask(&["submit", "=> +lost(1)"]);
+    assert!(
+        refused.code == 1 && refused.err.contains("cannot connect to a daemon at http://127.0.0.1"),
+        "{refused:?}"
+    );
+    cluster.daemons[0].start();
+    until("it leads again", || role(&access, "leader"));
+    assert_eq!(cluster.until_equal()["state_hash"], before["state_hash"]);
+    assert_eq!(
+        access.run(&[&["submit", paid], name.as_slice()].concat()),
+        first,
+        "transaction ids are kept over a restart"
+    );
 }
 
 #[test]
-fn another_leads_when_it_is_told_to() {
+fn init_and_join_reject_a_ledger_in_use() {
+    let cluster = Cluster::start(&Loopback::new(1), 1);
+    let daemon = &cluster.daemons[0];
+    for member in [None, Some(daemon.contact())] {
+        let output = daemon.init_or_join(member.as_deref());
+        assert_eq!(output.code, 1, "{output:?}");
+        assert!(
+            output.err.contains("a running daemon uses it") && output.err.contains("`holdoff ledger status`"),
+            "{output:?}"
+        );
+    }
+}
+
+#[test]
+fn a_node_without_a_majority_rejects_transactions() {
+    let mut cluster = Cluster::start(&Loopback::new(2), 2);
+    let transactions = Transactions::default();
+    let access = cluster.daemons[0].access.clone();
+    transactions.submit(&cluster.accesses());
+    cluster.daemons[1].kill();
+    until("it has noticed", || role(&access, "candidate"));
+    let transaction = transactions.new_transaction();
+    let output = access.ask(&transaction.words());
+    assert_eq!((output.code, &output.json["outcome"]), (75, &json!("no_quorum")), "{output:?}");
+    assert!(output.json["reason"].as_str().unwrap().contains("majority"), "{output:?}");
+    assert_eq!(access.ask(&["get", "colour", "--consistency", "quorum"]).code, 75);
+    assert_eq!(access.ask(&["get", "--goal", "done(?n)", "--consistency", "local"]).code, 0);
+    cluster.daemons[1].start();
+    transactions.submit_until_known(&transaction, &[access]);
+    cluster.until_equal();
+    transactions.check(&cluster.accesses());
+}
+
+#[test]
+fn members_become_learners_and_voters_and_are_removed() {
     let cluster = Cluster::start(&Loopback::new(3), 3);
-    let (deeds, ways) = (Deeds::default(), cluster.ways());
-    deeds.submit(&ways);
+    let transactions = Transactions::default();
+    let (access, accesses) = (cluster.daemons[0].access.clone(), cluster.accesses());
+    let last = &cluster.daemons[2];
+    access.run(&["members", "add", &last.contact(), "--name", "reader", "--learner"]);
+    until_votes(&access, 2);
+    transactions.submit(&accesses[2..]);
+    let output = access.run(&["members"]);
+    let reader = output.as_array().unwrap().iter().find(|it| it["key"] == *last.key).unwrap().clone();
+    assert_eq!((&reader["name"], &reader["should_vote"]), (&"reader".into(), &false.into()));
+    cluster.until_equal();
+    assert_eq!(last.access.status()["role"], "learner");
+    for consistency in ["quorum", "lease"] {
+        last.access.run(&["get", "--goal", "done(?n)", "--consistency", consistency]);
+    }
+
+    access.run(&["members", "add", &last.contact(), "--name", "reader"]);
+    until_votes(&access, 3);
+    transactions.submit(&accesses);
+    cluster.until_equal();
+    transactions.check(&accesses);
+
+    assert_eq!(access.ask(&["members", "remove", "unknown"]).code, 1);
+    access.run(&["members", "remove", "reader"]);
+    until_votes(&access, 2);
+    transactions.submit(&accesses[..2]);
+    assert_eq!(access.run(&["members"]).as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn step_down_transfers_leadership() {
+    let cluster = Cluster::start(&Loopback::new(3), 3);
+    let (transactions, accesses) = (Transactions::default(), cluster.accesses());
+    transactions.submit(&accesses);
     for asked in 0..3 {
         let to = &cluster.daemons[(cluster.leader() + 1) % 3];
-        let told = ways[asked].must(&["step-down", "--to", &to.name]);
-        assert_eq!(told["leader"], *to.key);
-        until("it leads", || role(&to.way, "leads"));
-        deeds.submit(&ways);
+        let output = accesses[asked].run(&["step-down", "--to", &to.name]);
+        assert_eq!(output["leader"], *to.key);
+        until("it leads", || role(&to.access, "leader"));
+        transactions.submit(&accesses);
     }
     let leader = cluster.leader();
-    let told = ways[0].must(&["step-down"]);
-    assert_ne!(told["leader"], *cluster.daemons[leader].key);
-    deeds.submit(&ways);
-    assert_eq!(ways[0].ask(&["step-down", "--to", "nobody"]).code, 1);
+    let output = accesses[0].run(&["step-down"]);
+    assert_ne!(output["leader"], *cluster.daemons[leader].key);
+    transactions.submit(&accesses);
+    assert_eq!(accesses[0].ask(&["step-down", "--to", "unknown"]).code, 1);
     cluster.until_equal();
-    deeds.check(&ways);
+    transactions.check(&accesses);
 }
 
-fn until_votes(way: &Way, count: usize) {
+fn until_votes(access: &DaemonAccess, count: usize) {
     until("so many vote", || {
-        let status = way.status();
+        let status = access.status();
         let votes = status["members"].as_array().map(Vec::as_slice).unwrap_or_default();
         let votes = votes.iter().filter(|member| member["votes"] == true).count();
         if votes == count { Ok(()) } else { Err(status.to_string()) }

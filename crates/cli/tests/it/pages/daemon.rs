@@ -1,9 +1,21 @@
-//! A daemon in a separate process, with its own folder.
+//! The daemon, its target, and a device of a council.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use axum::Router;
+use axum::extract::{Path as UrlPath, State};
+use axum::http::StatusCode;
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::{any, get};
+use holdoff_council::acceptor::{LinkReply, LinkRequest, ROLE};
+use holdoff_council::{AcceptorReply, AcceptorRequest, CouncilId, NodeId, Slot};
+use holdoff_net::{Link, LinkOptions, PeerAddress, PushReceiver, SecretKey};
+use holdoff_paxos::Ballot;
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
 
@@ -64,7 +76,7 @@ impl Daemon {
     pub(crate) fn with_ledgers(names: &[&str], more: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         for name in names {
-            holdoff_ledger::runtime::found(&folder.path().join("ledger"), name).unwrap();
+            holdoff_ledger::runtime::create(&folder.path().join("ledger"), name).unwrap();
         }
         Self::start_in(folder, &format!("{more}{LEDGER}"))
     }
@@ -118,8 +130,8 @@ impl Daemon {
             serde_json::from_slice(&done.stdout).unwrap()
         };
         let founded = command(&["init", "--name", device, "--acceptor", &acceptor]);
-        let somebody = holdoff_net::Key::from_secret(&[9; 32]).public().to_string();
-        command(&["add", &somebody, "--name", "somebody"]);
+        let guest = holdoff_net::SecretKey::from_secret(&[9; 32]).public().to_string();
+        command(&["add", &guest, "--name", "guest"]);
         founded["council"].as_str().unwrap().to_owned()
     }
 
@@ -203,4 +215,124 @@ impl Drop for Daemon {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// A device. It is connected from its first request until it is dropped.
+pub(crate) struct Device {
+    link: Link,
+    node: NodeId,
+    _pushes: PushReceiver,
+}
+
+impl Device {
+    /// Creates a device for the acceptor with this name.
+    pub(crate) fn to(acceptor: &str) -> Self {
+        let key = SecretKey::from_secret(&[7; 32]);
+        let (peer, address) = acceptor.split_once('@').unwrap();
+        let remote = PeerAddress { key: peer.parse().unwrap(), address: address.to_owned() };
+        let call_timeout = Duration::from_secs(20);
+        let options = LinkOptions { role: ROLE.to_owned(), call_timeout, ..LinkOptions::default() };
+        let (link, pushes) = Link::new(&key, remote, options).unwrap();
+        Self { link, node: NodeId::derive(key.public().as_bytes(), 1), _pushes: pushes }
+    }
+
+    async fn prepare(&self, council: u8, slot: Slot, node: NodeId) -> AcceptorReply {
+        let request =
+            AcceptorRequest::Prepare { slot, ballot: Ballot::new(slot, 1, node), announce: Vec::new() };
+        let request = LinkRequest::Council { incarnation: 1, council: CouncilId([council; 16]), request };
+        let mut reply: LinkReply = self.link.call_value(&request).await.unwrap();
+        reply.replies.remove(0)
+    }
+
+    /// Has the acceptor promise this number of slots of a council.
+    pub(crate) async fn promise(&self, council: u8, slots: u8) {
+        for slot in (1..=u64::from(slots)).map(Slot) {
+            let told = self.prepare(council, slot, self.node).await;
+            assert!(matches!(told, AcceptorReply::Promise { .. }), "{told:?}");
+        }
+    }
+
+    /// Sends a request with the id of another node, which the acceptor refuses.
+    pub(crate) async fn pretend(&self) {
+        let told = self.prepare(1, Slot(1), NodeId(5)).await;
+        assert!(matches!(told, AcceptorReply::Refused { .. }), "{told:?}");
+    }
+}
+
+/// A server that fails on purpose.
+pub(crate) struct Target {
+    url: String,
+    gate: Arc<Gate>,
+}
+
+#[derive(Default)]
+struct Gate {
+    is_open: AtomicBool,
+    stored: Mutex<String>,
+}
+
+impl Target {
+    pub(crate) async fn start() -> Self {
+        let gate = Arc::new(Gate::default());
+        let app = Router::new()
+            .route("/gate", any(gated))
+            .route("/revision", any(revision))
+            .route("/slow", any(std::future::pending::<StatusCode>))
+            .route("/echo/{status}", any(echo))
+            .route("/answer/{status}", any(answer))
+            .with_state(Arc::clone(&gate));
+        Self { url: serve(app).await, gate }
+    }
+
+    /// Returns the URL of a path. `/gate` refuses until it is opened; `/revision` reports a conflict for every
+    /// revision but 2; `/slow` never answers; `/answer/503` answers with that status; `/echo/400` does too and
+    /// returns the request's body.
+    pub(crate) fn at(&self, path: &str) -> String {
+        format!("{}{path}", self.url)
+    }
+
+    pub(crate) fn open(&self) {
+        self.gate.is_open.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns the last body that `/revision` accepted.
+    pub(crate) fn stored(&self) -> String {
+        self.gate.stored.lock().unwrap().clone()
+    }
+}
+
+/// Serves a page from another origin, on its own port. Returns its URL.
+pub(crate) async fn page(text: String) -> String {
+    serve(Router::new().route("/", get(|| async { Html(text) }))).await
+}
+
+async fn serve(app: Router) -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    url
+}
+
+async fn gated(State(gate): State<Arc<Gate>>) -> Response {
+    if gate.is_open.load(Ordering::Relaxed) {
+        return "done".into_response();
+    }
+    (StatusCode::SERVICE_UNAVAILABLE, "closed for the night").into_response()
+}
+
+async fn revision(State(gate): State<Arc<Gate>>, body: String) -> Response {
+    let sent: serde_json::Value = serde_json::from_str(&body).unwrap_or_default();
+    if sent["revision"] != 2 {
+        return (StatusCode::CONFLICT, "revision 2 is the current one").into_response();
+    }
+    *gate.stored.lock().unwrap() = body;
+    "stored".into_response()
+}
+
+async fn answer(UrlPath(status): UrlPath<u16>) -> StatusCode {
+    StatusCode::from_u16(status).unwrap()
+}
+
+async fn echo(UrlPath(status): UrlPath<u16>, body: String) -> Response {
+    (StatusCode::from_u16(status).unwrap(), body).into_response()
 }

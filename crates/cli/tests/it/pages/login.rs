@@ -1,9 +1,8 @@
-//! If API tokens are required, a token opens a session, and the session has no more rights than the token.
+//! Logins, sessions, API tokens and requests from other sites.
 
 use serde_json::{Value, json};
 
-use crate::pages::daemon::{Daemon, TOKENS};
-use crate::pages::target::Target;
+use crate::pages::daemon::{Daemon, TOKENS, Target, page};
 use crate::pages::until;
 use crate::pages::visitor::Visitor;
 
@@ -25,7 +24,7 @@ async fn opens(daemon: &Daemon, cookie: &str, path: &str) -> u16 {
 }
 
 #[tokio::test]
-async fn a_token_opens_the_page_that_was_asked_for() {
+async fn a_login_leads_to_the_requested_page() {
     let daemon = Daemon::start_with(TOKENS);
     let token = daemon.token(&["--name", "ada", "--scope", "admin"]);
     let visitor = Visitor::to(&daemon.url).await;
@@ -35,7 +34,7 @@ async fn a_token_opens_the_page_that_was_asked_for() {
     visitor.assert_silent("/login").await;
 
     visitor.log_in("holdoff_0123456789abcdef_wrong").await;
-    visitor.sees(".wrong", "This token opens nothing here").await;
+    visitor.sees(".wrong", "Invalid API token").await;
     assert_eq!(visitor.cookie().await, None);
     assert_eq!(visitor.value("#token").await, "", "what was typed is not shown again");
     visitor.assert_refused(401).await;
@@ -69,7 +68,7 @@ async fn a_token_opens_the_page_that_was_asked_for() {
 }
 
 #[tokio::test]
-async fn who_may_only_look_cannot_act() {
+async fn a_read_token_cannot_act() {
     let (daemon, target) = (Daemon::start_with(TOKENS), Target::start().await);
     let token = daemon.token(&["--name", "guest", "--scope", "read"]);
     let failed = daemon.call("mail.send", "mail", &target.at("/answer/400")).await;
@@ -132,7 +131,7 @@ async fn who_may_only_look_cannot_act() {
 }
 
 #[tokio::test]
-async fn a_token_of_one_namespace_sees_only_it() {
+async fn a_namespace_token_sees_only_its_namespace() {
     let (daemon, target) = (Daemon::start_with(TOKENS), Target::start().await);
     let token = daemon.token(&["--name", "eu", "--scope", "admin", "--namespace", "eu"]);
     let mut tasks = Vec::new();
@@ -170,10 +169,10 @@ async fn a_token_of_one_namespace_sees_only_it() {
     visitor.click("#act-retry").await;
     visitor.sees("h1", "Retry 1 step?").await;
     visitor.click("#confirm").await;
-    visitor.sees(".said", "1 step: ready to be tried again.").await;
+    visitor.sees(".notice", "1 step: ready for another attempt.").await;
     until("its own was tried again", async || {
-        let tries = daemon.get(&format!("/v1/tasks/{}", tasks[0])).await;
-        tries["attempts"].as_array().unwrap().len() == 2
+        let task = daemon.get(&format!("/v1/tasks/{}", tasks[0])).await;
+        task["attempts"].as_array().unwrap().len() == 2
     })
     .await;
     assert_eq!(daemon.get(&format!("/v1/tasks/{}", tasks[1])).await["attempts"].as_array().unwrap().len(), 1);
@@ -181,7 +180,7 @@ async fn a_token_of_one_namespace_sees_only_it() {
 }
 
 #[tokio::test]
-async fn revoking_a_token_ends_its_sessions() {
+async fn revoking_an_api_token_ends_its_sessions() {
     let daemon = Daemon::start_with(TOKENS);
     let [mine, other] = ["ada", "bob"].map(|name| daemon.token(&["--name", name, "--scope", "admin"]));
     let [visitor, victim] = [Visitor::to(&daemon.url).await, Visitor::to(&daemon.url).await];
@@ -194,7 +193,7 @@ async fn revoking_a_token_ends_its_sessions() {
     victim.open("/failed").await;
     victim.sees("#live-word", "live").await;
     visitor.click_and_agree("button[aria-label='Revoke bob']").await;
-    visitor.sees(".said", "its sessions are over").await;
+    visitor.sees(".notice", "its sessions have ended").await;
     until("its session is over", async || opens(&daemon, &session, "/").await == 303).await;
     // The open page notices the revocation and shows the login.
     until("it is asked to log in", async || victim.place().await == "/login?next=%2Ffailed").await;
@@ -203,4 +202,87 @@ async fn revoking_a_token_ends_its_sessions() {
     visitor.sees("h1", "Overview").await;
     visitor.leave().await;
     victim.leave().await;
+}
+
+/// Returns a page that submits its form as soon as it loads.
+fn trap(action: &str) -> String {
+    let field = |name: &str, value: &str| format!("<input name=\"{name}\" value=\"{value}\">");
+    let fields =
+        [field("namespace", "default"), field("operation", "mail.send"), field("do", "pause")].concat();
+    format!(
+        "<form method=post action=\"{action}/queues/pause\">{fields}</form><script>document.forms[0].submit()</script>"
+    )
+}
+
+#[tokio::test]
+async fn a_form_from_another_site_is_rejected() {
+    let target = Target::start().await;
+    for (file, needs_token) in [("", false), (TOKENS, true)] {
+        let daemon = Daemon::start_with(file);
+        let task = daemon.call("mail.send", "mail", &target.at("/answer/400")).await;
+        daemon.settle(&[task], "failed").await;
+        let visitor = Visitor::to(&daemon.url).await;
+        if needs_token {
+            visitor.open("/login").await;
+            visitor.log_in(&daemon.token(&["--name", "ada", "--scope", "admin"])).await;
+            visitor.sees("h1", "Overview").await;
+        }
+        // Another port is the same site and gets the cookie; another host name is not.
+        let same_site = page(trap(&daemon.url)).await;
+        let cross_site = same_site.replace("127.0.0.1", "localhost");
+        for from in [same_site, cross_site] {
+            visitor.browser.client.goto(&from).await.unwrap();
+            until("the form is sent", async || visitor.place().await == "/queues/pause").await;
+            until("it is answered", async || visitor.text("body").await.contains("not")).await;
+            let said = visitor.text("body").await;
+            assert!(said.contains("the form was not sent from a page of this daemon"), "{from}: {said}");
+            let queues = daemon.get("/v1/queues").await;
+            assert!(queues.to_string().contains("\"paused\":false"), "{queues}");
+        }
+        // The pages also refuse to be framed, which prevents clickjacking.
+        let frame = page(format!("<iframe src=\"{}/queues\"></iframe>", daemon.url)).await;
+        visitor.browser.client.goto(&frame).await.unwrap();
+        visitor.browser.client.enter_frame(0).await.unwrap();
+        let seen = visitor.text("body").await;
+        assert!(!seen.contains("mail.send"), "{seen}");
+        // The same form on the daemon's own page works.
+        visitor.open("/queues").await;
+        visitor.click("#live tbody button").await;
+        until("it is paused", async || visitor.place().await.contains("done=pause")).await;
+        daemon.post("/v1/operations/resume", json!({ "operation": "mail.send" })).await;
+        visitor.leave().await;
+    }
+}
+
+#[tokio::test]
+async fn an_api_token_is_shown_once_and_revoked() {
+    let daemon = Daemon::start();
+    let visitor = Visitor::to(&daemon.url).await;
+    visitor.open("/settings").await;
+    visitor.write("input[name=name]", "nightly").await;
+    visitor.write("input[name=expires]", "for ever").await;
+    visitor.click("form.inline button").await;
+    visitor.sees(".wrong", "expected a duration such as \"90d\"").await;
+    visitor.assert_refused(422).await;
+    assert_eq!(visitor.value("input[name=name]").await, "nightly", "what was typed is still there");
+    visitor.write("input[name=expires]", "90d").await;
+    visitor.click("form.inline button").await;
+    visitor.sees(".made", "it is not shown again").await;
+    let token = visitor.text("#token").await;
+    assert!(token.starts_with("holdoff_"), "{token}");
+    assert!(visitor.texts("tbody th").await.iter().any(|name| name.starts_with("nightly")));
+
+    visitor.open("/settings").await;
+    let source = visitor.browser.client.source().await.unwrap();
+    assert!(!source.contains(&token), "it is not shown again");
+    let row = "button[aria-label='Revoke nightly']";
+    visitor.click_and_agree(row).await;
+    visitor.sees(".notice", "Revoked").await;
+    assert_eq!(visitor.count(row).await, 0);
+    let rows = visitor.texts("tbody tr").await;
+    assert!(rows.iter().any(|row| row.contains("nightly") && row.contains("revoked")), "{rows:?}");
+    visitor.open("/audit").await;
+    assert_eq!(visitor.texts("tbody td code:not(.cut)").await[..2], ["token.revoke", "token.create"]);
+    visitor.assert_silent("/audit").await;
+    visitor.leave().await;
 }

@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::pages::daemon::{ACCEPTOR, Daemon, TOKENS};
-use crate::pages::target::Target;
+use crate::pages::daemon::{ACCEPTOR, Daemon, TOKENS, Target};
 use crate::pages::until;
 use crate::pages::visitor::Visitor;
 
@@ -28,7 +27,7 @@ fn encoded(text: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_clients_write_is_shown_as_text() {
+async fn values_from_clients_are_escaped() {
     let (daemon, target) = (Daemon::with_ledgers(&["default"], ACCEPTOR), Target::start().await);
     let (task, pulled) = plant(&daemon, &target).await;
     let visitor = Visitor::to(&daemon.url).await;
@@ -60,7 +59,7 @@ async fn what_clients_write_is_shown_as_text() {
         (format!("/locks?prefix={p}"), vec![]),
         ("/councils".into(), vec!["The acceptor in this daemon"]),
         (format!("/councils?sort={p}"), vec!["sort: expected one of"]),
-        (format!("/councils?sort=bytes&after={p}&done={p}"), vec!["after: expected a place"]),
+        (format!("/councils?sort=bytes&after={p}&done={p}"), vec!["after: expected a cursor"]),
         ("/ledger".into(), vec!["goal <script>", "value <script>", "member <script>", "cause <script>"]),
         (format!("/ledger?namespace={p}"), vec![]),
         (format!("/ledger?before={p}&done={p}"), vec!["before: expected an index"]),
@@ -107,7 +106,7 @@ async fn what_clients_write_is_shown_as_text() {
     visitor.write("input[name=name]", &planted("token two")).await;
     visitor.write("input[name=expires]", PLANTED).await;
     visitor.click("form.inline button").await;
-    visitor.sees(".wrong", "expected a time").await;
+    visitor.sees(".wrong", "expected a duration").await;
     unharmed(&visitor, "/settings, refused").await;
     visitor.write("input[name=expires]", "1d").await;
     visitor.click("form.inline button").await;
@@ -116,7 +115,7 @@ async fn what_clients_write_is_shown_as_text() {
     visitor.open(&format!("/conflicts/{task}/0")).await;
     visitor.write("#edit", PLANTED).await;
     visitor.click("#confirm").await;
-    visitor.sees(".wrong", "this is not JSON").await;
+    visitor.sees(".wrong", "the payload is not JSON").await;
     assert_eq!(visitor.value("#edit").await, PLANTED);
     unharmed(&visitor, "a conflict, refused").await;
     visitor.leave().await;
@@ -124,7 +123,7 @@ async fn what_clients_write_is_shown_as_text() {
 
 /// The login and the displayed name of the user.
 #[tokio::test]
-async fn a_login_is_as_harmless() {
+async fn values_on_the_login_page_are_escaped() {
     let daemon = Daemon::start_with(TOKENS);
     let token = daemon.token(&["--name", &planted("token"), "--scope", "admin"]);
     let visitor = Visitor::to(&daemon.url).await;
@@ -133,7 +132,7 @@ async fn a_login_is_as_harmless() {
         visitor.open(&format!("/login?next={}", encoded(next))).await;
         unharmed(&visitor, "/login").await;
         visitor.log_in(PLANTED).await;
-        visitor.sees(".wrong", "This token opens nothing here").await;
+        visitor.sees(".wrong", "Invalid API token").await;
         unharmed(&visitor, "/login, refused").await;
         visitor.log_in(&token).await;
         visitor.sees(".brand", "holdoff").await;
@@ -197,7 +196,7 @@ async fn plant(daemon: &Daemon, target: &Target) -> (String, String) {
     for transaction in [goal, put, failed] {
         daemon.post("/v1/ledger/transactions", transaction).await;
     }
-    let key = holdoff_net::Key::from_secret(&[7; 32]).public().to_string();
+    let key = holdoff_net::SecretKey::from_secret(&[7; 32]).public().to_string();
     let name: String = planted("member").chars().take(60).collect();
     let member = json!({ "key": key, "address": "<b>.example:1", "name": name, "votes": false });
     daemon.post("/v1/ledger/members", member).await;

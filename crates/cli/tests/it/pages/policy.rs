@@ -4,7 +4,7 @@ use crate::pages::daemon::Daemon;
 use crate::pages::visitor::Visitor;
 
 #[tokio::test]
-async fn numbers_are_tried_out_and_then_published() {
+async fn an_edited_policy_is_simulated_and_deployed() {
     let daemon = Daemon::start();
     let before = daemon.get("/v1/policies").await;
     let visitor = Visitor::to(&daemon.url).await;
@@ -17,14 +17,14 @@ async fn numbers_are_tried_out_and_then_published() {
     visitor.click("#simulate").await;
     visitor.sees(".wrong", "soon").await;
     assert_eq!(visitor.value("input[name='set.base']").await, "soon", "what was typed is still there");
-    assert_eq!(visitor.count("#publish").await, 0);
+    assert_eq!(visitor.count("#deploy").await, 0);
 
     visitor.write("input[name='set.base']", "20ms").await;
     visitor.write("input[name='set.attempts']", "5").await;
     visitor.click("#simulate").await;
-    visitor.sees("#storm h2", "The storm, simulated").await;
+    visitor.sees("#storm h2", "Simulation: ").await;
     assert_eq!(visitor.count("#storm .plot canvas").await, 1, "a plot");
-    assert_eq!(visitor.texts("#storm .wide tbody th").await, ["in force", "changed"]);
+    assert_eq!(visitor.texts("#storm .wide tbody th").await, ["active", "edited"]);
     let cells = visitor.texts("#storm .wide tbody td").await;
     assert!(cells.len() == 8 && cells.iter().all(|cell| !cell.is_empty()), "{cells:?}");
     let changed = visitor.texts(".diff div").await.join("\n");
@@ -33,53 +33,56 @@ async fn numbers_are_tried_out_and_then_published() {
     assert_eq!(daemon.get("/v1/policies").await["version"], before["version"], "nothing is changed by this");
     let place = visitor.place().await;
     visitor.open(&place).await;
-    assert_eq!(visitor.value("input[name='set.attempts']").await, "5", "it can be shown to somebody else");
+    assert_eq!(visitor.value("input[name='set.attempts']").await, "5", "the URL contains the edit");
 
-    let asked = visitor.click_and_agree("#publish").await;
-    assert!(asked.contains("in force on every node"), "{asked}");
-    visitor.sees(".said", "Published").await;
+    let asked = visitor.click_and_agree("#deploy").await;
+    assert!(asked.contains("active on every node"), "{asked}");
+    visitor.sees(".notice", "Deployed").await;
     let published = daemon.get("/v1/policies").await;
     assert_ne!(published, before);
     assert!(published.to_string().contains("attempts = 5"), "{published}");
     visitor.sees("tbody tr:first-child", "the dashboard").await;
     visitor.sees("tbody tr:first-child .tag", "active").await;
 
-    publish_again(&visitor).await;
+    deploy_again(&visitor).await;
     visitor.open("/policies").await;
     let old = "tbody tr:nth-child(2) a";
     visitor.click(old).await;
-    visitor.sees("h2", "What would change if it were put in force again").await;
+    visitor.sees("h2", "Changes if it is deployed again").await;
     let diff = visitor.texts(".diff div").await.join("\n");
     assert!(diff.contains("attempts = 5") && diff.contains("attempts = 7"), "{diff}");
     visitor.sees("pre", "attempts = 5").await;
     visitor.assert_silent("a version").await;
 
     visitor.click_and_agree("main form button").await;
-    visitor.sees(".said", "Published").await;
-    assert!(daemon.get("/v1/policies").await.to_string().contains("attempts = 5"), "it is in force again");
+    visitor.sees(".notice", "Deployed").await;
+    assert!(
+        daemon.get("/v1/policies").await.to_string().contains("attempts = 5"),
+        "the version is active again"
+    );
     visitor.open("/audit").await;
-    assert_eq!(visitor.texts("tbody td code:not(.cut)").await[..3], ["policies.publish"; 3]);
+    assert_eq!(visitor.texts("tbody td code:not(.cut)").await[..3], ["policies.deploy"; 3]);
     visitor.leave().await;
 }
 
-async fn publish_again(visitor: &Visitor) {
+async fn deploy_again(visitor: &Visitor) {
     visitor.open("/policies/quick").await;
     visitor.write("input[name='set.attempts']", "7").await;
     visitor.click("#simulate").await;
-    visitor.click_and_agree("#publish").await;
-    visitor.sees(".said", "Published").await;
+    visitor.click_and_agree("#deploy").await;
+    visitor.sees(".notice", "Deployed").await;
 }
 
 /// Numbers that were simulated against an inactive version are not deployed.
 #[tokio::test]
-async fn somebody_else_may_have_been_faster() {
+async fn a_concurrent_deployment_is_reported() {
     let daemon = Daemon::start();
     let visitor = Visitor::to(&daemon.url).await;
     visitor.open("/policies/quick?set.attempts=5").await;
     let file = "default = \"quick\"\n[policies.quick]\nextends = \"standard\"\nattempts = 9\n";
     daemon.post("/v1/policies", serde_json::json!({ "file": file })).await;
-    visitor.click_and_agree("#publish").await;
-    visitor.sees("main", "somebody else has published meanwhile").await;
+    visitor.click_and_agree("#deploy").await;
+    visitor.sees("main", "another version was deployed meanwhile").await;
     assert!(daemon.get("/v1/policies").await.to_string().contains("attempts = 9"));
     visitor.leave().await;
 }

@@ -1,10 +1,12 @@
-//! The pages behind a proxy, under a path: every link, form, style, script and event stream works.
+//! Pages behind a proxy that serves them under a path.
+
+use std::sync::{Arc, Mutex};
 
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
 
-use crate::pages::daemon::{ACCEPTOR, Daemon, TOKENS};
-use crate::pages::proxy::{Manner, Proxy};
-use crate::pages::target::Target;
+use crate::pages::daemon::{ACCEPTOR, Daemon, TOKENS, Target};
 use crate::pages::visitor::Visitor;
 
 const PREFIX: &str = "/ops/holdoff";
@@ -16,7 +18,7 @@ const ADDRESSES: &str = "return Array.from(document.querySelectorAll('[href], [s
     .map((at) => new URL(at, location)).filter((at) => at.origin === location.origin).map((at) => at.pathname)";
 
 #[tokio::test]
-async fn every_page_works_under_a_path() {
+async fn every_page_works_under_a_prefix() {
     let target = Target::start().await;
     let file = format!("{TOKENS}prefix = \"{PREFIX}\"\n{ACCEPTOR}");
     for manner in [Manner::TakesItAway, Manner::LeavesIt] {
@@ -33,7 +35,11 @@ async fn every_page_works_under_a_path() {
         visitor.log_in(&daemon.token(&["--name", "ada", "--scope", "admin"])).await;
         visitor.sees("h1", "Failed").await;
         assert_eq!(visitor.place().await, "/failed", "{manner:?}");
-        assert_eq!(visitor.cookie().await.unwrap().1, PREFIX, "{manner:?}: its cookie is nobody else's");
+        assert_eq!(
+            visitor.cookie().await.unwrap().1,
+            PREFIX,
+            "{manner:?}: the cookie is limited to the prefix"
+        );
         visitor.sees("#live-word", "live").await;
 
         let mut pages = visitor.texts("nav a").await;
@@ -49,7 +55,7 @@ async fn every_page_works_under_a_path() {
             "",
             "/",
             "/docs",
-            "/councils?sort=letters",
+            "/councils?sort=mail",
             "/ledger?namespace=other",
             "/steps/act?state=failed&action=retry",
         ]) {
@@ -87,16 +93,95 @@ async fn acted(visitor: &Visitor, daemon: &Daemon, target: &Target, task: &str) 
     assert_eq!(visitor.place().await, "/failed?operation=mail.*");
     visitor.click("#act-retry").await;
     visitor.click("#confirm").await;
-    visitor.sees(".said", "1 step: ready to be tried again.").await;
+    visitor.sees(".notice", "1 step: ready for another attempt.").await;
     crate::pages::until("it was tried again", async || {
         daemon.get(&format!("/v1/tasks/{task}")).await["attempts"].as_array().unwrap().len() == 2
     })
     .await;
     visitor.open("/nowhere").await;
     visitor.sees(".faint", "Status 404").await;
-    visitor.follow("To the overview").await;
+    visitor.follow("Overview").await;
     visitor.sees("h1", "Overview").await;
     visitor.click(".who form button").await;
     visitor.sees("h1", "Log in").await;
     assert_eq!(visitor.place().await, "/login");
+}
+
+/// The proxy's treatment of the path prefix.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Manner {
+    /// The proxy removes the prefix before it forwards a request.
+    TakesItAway,
+    LeavesIt,
+}
+
+/// A proxy that handles one request per connection.
+pub(crate) struct Proxy {
+    pub(crate) url: String,
+    strays: Arc<Mutex<Vec<String>>>,
+}
+
+impl Proxy {
+    pub(crate) async fn start(to: &str, prefix: &'static str, manner: Manner) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let strays = Arc::new(Mutex::new(Vec::new()));
+        let (seen, to) = (Arc::clone(&strays), to.to_owned());
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let (seen, to) = (Arc::clone(&seen), to.clone());
+                tokio::spawn(async move {
+                    let stray = pass(client, &to, prefix, manner).await;
+                    seen.lock().unwrap().extend(stray);
+                });
+            }
+        });
+        Self { url, strays }
+    }
+
+    /// Returns the requested paths outside the prefix, which belong to other services.
+    pub(crate) fn strays(&self) -> Vec<String> {
+        self.strays.lock().unwrap().clone()
+    }
+}
+
+/// Forwards one request and its response until either side closes. Returns the path if it is outside the prefix.
+async fn pass(mut client: TcpStream, to: &str, prefix: &str, manner: Manner) -> Option<String> {
+    let (head, rest) = head(&mut client).await?;
+    let mut lines = head.split("\r\n");
+    let mut first = lines.next()?.split(' ');
+    let (method, path, version) = (first.next()?, first.next()?, first.next()?);
+    let Some(inner) = path.strip_prefix(prefix) else {
+        let _ = client
+            .write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            .await;
+        return Some(path.to_owned());
+    };
+    let path = match manner {
+        Manner::LeavesIt => path.to_owned(),
+        Manner::TakesItAway if inner.starts_with('/') => inner.to_owned(),
+        Manner::TakesItAway => format!("/{inner}"),
+    };
+    let headers = lines.filter(|line| !line.to_ascii_lowercase().starts_with("connection:"));
+    let headers = headers.collect::<Vec<_>>().join("\r\n");
+    let mut daemon = TcpStream::connect(to).await.ok()?;
+    let request = format!("{method} {path} {version}\r\n{headers}\r\nConnection: close\r\n\r\n");
+    daemon.write_all(request.as_bytes()).await.ok()?;
+    daemon.write_all(&rest).await.ok()?;
+    let _ = copy_bidirectional(&mut client, &mut daemon).await;
+    None
+}
+
+/// Reads the head of a request. Returns it with the bytes that came after it.
+async fn head(client: &mut TcpStream) -> Option<(String, Vec<u8>)> {
+    let mut seen = Vec::new();
+    loop {
+        let mut some = [0; 4096];
+        let count = client.read(&mut some).await.ok().filter(|count| *count > 0)?;
+        seen.extend_from_slice(&some[..count]);
+        if let Some(end) = seen.windows(4).position(|four| four == b"\r\n\r\n") {
+            let rest = seen.split_off(end + 4);
+            return Some((String::from_utf8(seen).ok()?.trim_end().to_owned(), rest));
+        }
+    }
 }

@@ -5,11 +5,12 @@ use std::convert::Infallible;
 use holdoff_paxos::slot::{AcceptReply, PromiseReply, Vote};
 use holdoff_paxos::{Ballot, NodeId, Slot};
 
-use crate::device::{Device, Input, Letter, Options, Output, Record, Step};
-use crate::machine::{Acceptor, Change, Machine, Members};
+use crate::device::{Device, DeviceStep, Input, Mail, Options, Output, Record};
+use crate::machine::{AcceptorInfo, CouncilChange, Machine, Members};
 use crate::simulation::Pen;
 use crate::{
-    Ask, Batch, CouncilId, Decided, Operation, OperationId, PublicKey, Signer, Tell, Value, node_id,
+    AcceptorReply, AcceptorRequest, Batch, CouncilId, CouncilState, OperationId, PublicKey, SignedOperation,
+    Signer, SlotValue,
 };
 
 const COUNCIL: CouncilId = CouncilId([7; 16]);
@@ -20,17 +21,17 @@ pub(super) struct Bench {
     pub(super) roll: u32,
     pub(super) acceptors: Vec<NodeId>,
     /// The requests of the last step that sent any.
-    asked: Vec<(NodeId, Ask)>,
+    asked: Vec<(NodeId, AcceptorRequest)>,
 }
 
 pub(super) fn id(number: u64) -> OperationId {
     OperationId(u128::from(number).to_be_bytes())
 }
 
-pub(super) fn add(number: u64) -> Change {
+pub(super) fn add(number: u64) -> CouncilChange {
     let mut key = [1; 32];
     key[..8].copy_from_slice(&number.to_be_bytes());
-    Change::Add { key: PublicKey::from_bytes(key), name: number.to_string() }
+    CouncilChange::Add { key: PublicKey::from_bytes(key), name: number.to_string() }
 }
 
 impl Bench {
@@ -58,20 +59,20 @@ impl Bench {
 
     fn device(options: Options) -> Device<Members> {
         let [mine, others] = [[101; 32], [102; 32]].map(PublicKey::from_bytes);
-        let acceptor = |number: u8| Acceptor {
+        let acceptor = |number: u8| AcceptorInfo {
             key: PublicKey::from_bytes([number; 32]),
-            life: 1,
+            incarnation: 1,
             address: "a:1".into(),
         };
-        let mut members = Members::found(mine, "me", (201..204).map(acceptor)).unwrap();
+        let mut members = Members::create(mine, "me", (201..204).map(acceptor)).unwrap();
         members.admit(others, "other");
-        let state = Decided::new(COUNCIL, members);
+        let state = CouncilState::new(COUNCIL, members);
         let [signer, verifier] = [Pen(mine); 2];
-        Device::new(node_id(&mine, 1), Box::new(signer), Box::new(verifier), state, options)
+        Device::new(NodeId::derive(mine.as_bytes(), 1), Box::new(signer), Box::new(verifier), state, options)
     }
 
     /// Restarts the device in a new process, which finds the state and one additional record on its disk.
-    pub(super) fn restarted_with(self, record: Record<Change>) -> Self {
+    pub(super) fn restarted_with(self, record: Record<CouncilChange>) -> Self {
         let snapshot = self.device.state().snapshot();
         let mut again = Self::new();
         again.device = Self::device(Options::default());
@@ -82,38 +83,39 @@ impl Bench {
     }
 
     /// Runs a step without storing its records.
-    pub(super) fn unstored(&mut self, input: Input<Change>) -> Step<Change> {
+    pub(super) fn unstored(&mut self, input: Input<CouncilChange>) -> DeviceStep<CouncilChange> {
         let roll = self.roll;
-        self.device.step(self.now_us, &mut || roll, input)
+        self.device.step_with_faults(self.now_us, &mut || roll, input)
     }
 
-    pub(super) fn step(&mut self, input: Input<Change>) -> Vec<Output> {
+    pub(super) fn step(&mut self, input: Input<CouncilChange>) -> Vec<Output> {
         let step = self.unstored(input);
-        let Ok(stored) = step.held.release(|_| Ok::<_, Infallible>(()));
+        let Ok(stored) = step.deferred.release(|_| Ok::<_, Infallible>(()));
         self.device.stored();
         let outputs: Vec<_> = step.at_once.into_iter().chain(stored).collect();
         let asked = outputs.iter().filter_map(|output| match output {
-            Output::Ask { to, ask: ask @ (Ask::Prepare { .. } | Ask::Accept { .. }) } => {
-                Some((*to, ask.clone()))
-            }
+            Output::Send {
+                to,
+                request: request @ (AcceptorRequest::Prepare { .. } | AcceptorRequest::Accept { .. }),
+            } => Some((*to, request.clone())),
             _ => None,
         });
         self.asked = asked.collect();
         outputs
     }
 
-    pub(super) fn tell(&mut self, acceptor: usize, tell: Tell) -> Vec<Output> {
+    pub(super) fn reply(&mut self, acceptor: usize, reply: AcceptorReply) -> Vec<Output> {
         let from = self.acceptors[acceptor];
-        self.step(Input::Told { from, tell })
+        self.step(Input::Reply { from, reply })
     }
 
     pub(super) fn submit(&mut self, number: u64) -> Vec<Output> {
-        self.step(Input::Submit { id: id(number), wish: add(number), letter: None, deadline_us: u64::MAX })
+        self.step(Input::Submit { id: id(number), change: add(number), mail: None, deadline_us: u64::MAX })
     }
 
     /// Has an operation decided without contention.
-    pub(super) fn decide(&mut self, number: u64, wish: Change, letter: Option<Letter>) -> Vec<Output> {
-        self.step(Input::Submit { id: id(number), wish, letter, deadline_us: u64::MAX });
+    pub(super) fn decide(&mut self, number: u64, change: CouncilChange, mail: Option<Mail>) -> Vec<Output> {
+        self.step(Input::Submit { id: id(number), change, mail, deadline_us: u64::MAX });
         self.win()
     }
 
@@ -127,8 +129,8 @@ impl Bench {
     }
 
     /// Has an operation of the other member decided.
-    pub(super) fn lose(&mut self, number: u64, wish: &Change) -> Vec<Output> {
-        let value = self.value_of_another_wish(number, wish);
+    pub(super) fn lose(&mut self, number: u64, change: &CouncilChange) -> Vec<Output> {
+        let value = self.value_of_another_wish(number, change);
         self.vote(0, 9, &value);
         self.vote(1, 9, &value)
     }
@@ -154,16 +156,16 @@ impl Bench {
 
     /// Returns the ballot of the last prepare requests.
     pub(super) fn prepared(&self) -> Option<Ballot> {
-        self.asked.iter().find_map(|(_, ask)| match ask {
-            Ask::Prepare { ballot, .. } => Some(*ballot),
+        self.asked.iter().find_map(|(_, request)| match request {
+            AcceptorRequest::Prepare { ballot, .. } => Some(*ballot),
             _ => None,
         })
     }
 
     /// Returns the last proposed value.
-    pub(super) fn accepted_value(&self) -> Option<Value> {
-        self.asked.iter().find_map(|(_, ask)| match ask {
-            Ask::Accept { value, .. } => Some(value.clone()),
+    pub(super) fn accepted_value(&self) -> Option<SlotValue> {
+        self.asked.iter().find_map(|(_, request)| match request {
+            AcceptorRequest::Accept { value, .. } => Some(value.clone()),
             _ => None,
         })
     }
@@ -179,20 +181,20 @@ impl Bench {
     pub(super) fn promise(&mut self, acceptor: usize) {
         let (slot, ballot) = (self.slot(), self.own_ballot());
         let reply = PromiseReply::Promise { ballot, accepted: None };
-        self.tell(acceptor, Tell::Promise { slot, reply, announced: Vec::new(), latest: Slot(0) });
+        self.reply(acceptor, AcceptorReply::Promise { slot, reply, announced: Vec::new(), latest: Slot(0) });
     }
 
-    pub(super) fn promise_with(&mut self, acceptor: usize, attempt: u64, value: &Value) {
+    pub(super) fn promise_with(&mut self, acceptor: usize, attempt: u64, value: &SlotValue) {
         let (slot, ballot) = (self.slot(), self.own_ballot());
         let vote = Vote { ballot: Ballot::new(slot, attempt, NodeId(5)), value: value.clone() };
         let reply = PromiseReply::Promise { ballot, accepted: Some(vote) };
-        self.tell(acceptor, Tell::Promise { slot, reply, announced: Vec::new(), latest: slot });
+        self.reply(acceptor, AcceptorReply::Promise { slot, reply, announced: Vec::new(), latest: slot });
     }
 
     pub(super) fn refuse_promise(&mut self, acceptor: usize, attempt: u64) {
         let (slot, ballot) = (self.slot(), self.own_ballot());
         let reply = PromiseReply::Nack { ballot, promised: Ballot::new(slot, attempt, NodeId(5)) };
-        self.tell(acceptor, Tell::Promise { slot, reply, announced: Vec::new(), latest: Slot(0) });
+        self.reply(acceptor, AcceptorReply::Promise { slot, reply, announced: Vec::new(), latest: Slot(0) });
     }
 
     pub(super) fn refuse_promises(&mut self, attempt: u64) {
@@ -205,65 +207,73 @@ impl Bench {
     pub(super) fn accept_all(&mut self) -> Vec<Output> {
         let asked = std::mem::take(&mut self.asked);
         let mut outputs = Vec::new();
-        for (to, ask) in asked {
-            let Ask::Accept { slot, ballot, next, .. } = ask else { continue };
+        for (to, request) in asked {
+            let AcceptorRequest::Accept { slot, ballot, next, .. } = request else { continue };
             let next = next.map(|ballot| PromiseReply::Promise { ballot, accepted: None });
             let reply = AcceptReply::Accepted { ballot };
-            let tell = Tell::Accepted { slot, reply, next, announced: Vec::new() };
-            outputs.extend(self.step(Input::Told { from: to, tell }));
+            let reply = AcceptorReply::Accepted { slot, reply, next, announced: Vec::new() };
+            outputs.extend(self.step(Input::Reply { from: to, reply }));
         }
         outputs
     }
 
     /// Like `accept_all`, without storing any records.
-    pub(super) fn accept_all_unstored(&mut self) -> Vec<Step<Change>> {
+    pub(super) fn accept_all_unstored(&mut self) -> Vec<DeviceStep<CouncilChange>> {
         let asked = std::mem::take(&mut self.asked);
-        let accepted = asked.into_iter().filter_map(|(from, ask)| {
-            let Ask::Accept { slot, ballot, .. } = ask else { return None };
+        let accepted = asked.into_iter().filter_map(|(from, request)| {
+            let AcceptorRequest::Accept { slot, ballot, .. } = request else { return None };
             let reply = AcceptReply::Accepted { ballot };
-            let tell = Tell::Accepted { slot, reply, next: None, announced: Vec::new() };
-            Some(self.unstored(Input::Told { from, tell }))
+            let reply = AcceptorReply::Accepted { slot, reply, next: None, announced: Vec::new() };
+            Some(self.unstored(Input::Reply { from, reply }))
         });
         accepted.collect()
     }
 
     /// Has a change decided in a slot of its own.
-    pub(super) fn commit_change(&mut self, number: u64, wish: Change) {
-        self.step(Input::Submit { id: id(number), wish, letter: None, deadline_us: u64::MAX });
+    pub(super) fn commit_change(&mut self, number: u64, change: CouncilChange) {
+        self.step(Input::Submit { id: id(number), change, mail: None, deadline_us: u64::MAX });
         self.promise(0);
         self.promise(1);
         self.accept_all();
     }
 
     /// Lets an acceptor report a vote for this value of another device.
-    pub(super) fn vote(&mut self, acceptor: usize, attempt: u64, value: &Value) -> Vec<Output> {
+    pub(super) fn vote(&mut self, acceptor: usize, attempt: u64, value: &SlotValue) -> Vec<Output> {
         let slot = self.slot();
         let vote = Vote { ballot: Ballot::new(slot, attempt, NodeId(5)), value: value.clone() };
-        self.tell(acceptor, Tell::Voted { slot, vote })
+        self.reply(acceptor, AcceptorReply::Voted { slot, vote })
     }
 
     /// Like `vote`, without storing any records.
-    pub(super) fn unstored_vote(&mut self, acceptor: usize, attempt: u64, value: &Value) -> Step<Change> {
+    pub(super) fn unstored_vote(
+        &mut self,
+        acceptor: usize,
+        attempt: u64,
+        value: &SlotValue,
+    ) -> DeviceStep<CouncilChange> {
         let slot = self.slot();
         let vote = Vote { ballot: Ballot::new(slot, attempt, NodeId(5)), value: value.clone() };
-        self.unstored(Input::Told { from: self.acceptors[acceptor], tell: Tell::Voted { slot, vote } })
+        self.unstored(Input::Reply {
+            from: self.acceptors[acceptor],
+            reply: AcceptorReply::Voted { slot, vote },
+        })
     }
 
     /// Lets an acceptor report this value as its history.
-    pub(super) fn history(&mut self, acceptor: usize, attempt: u64, value: &Value) {
+    pub(super) fn history(&mut self, acceptor: usize, attempt: u64, value: &SlotValue) {
         let slot = self.slot();
         let vote = Vote { ballot: Ballot::new(slot, attempt, NodeId(5)), value: value.clone() };
-        self.tell(acceptor, Tell::History { votes: vec![(slot, vote)], latest: slot });
+        self.reply(acceptor, AcceptorReply::History { votes: vec![(slot, vote)], latest: slot });
     }
 
     /// Lets an acceptor report these values as its history, in consecutive slots.
-    pub(super) fn histories(&mut self, acceptor: usize, values: &[Value]) -> Vec<Output> {
+    pub(super) fn histories(&mut self, acceptor: usize, values: &[SlotValue]) -> Vec<Output> {
         let vote =
-            |slot, value: &Value| Vote { ballot: Ballot::new(slot, 1, NodeId(5)), value: value.clone() };
+            |slot, value: &SlotValue| Vote { ballot: Ballot::new(slot, 1, NodeId(5)), value: value.clone() };
         let slots = (self.slot().0..).map(Slot);
         let votes: Vec<_> = slots.zip(values).map(|(slot, value)| (slot, vote(slot, value))).collect();
         let latest = votes.last().map_or(Slot(0), |(slot, _)| *slot);
-        self.tell(acceptor, Tell::History { votes, latest })
+        self.reply(acceptor, AcceptorReply::History { votes, latest })
     }
 
     pub(super) fn pen(&self) -> Pen {
@@ -271,12 +281,12 @@ impl Bench {
     }
 
     /// Returns an operation of the other member.
-    pub(super) fn operation_of_another(&self, number: u64) -> Operation {
+    pub(super) fn operation_of_another(&self, number: u64) -> SignedOperation {
         self.value_of_another(number).batch().unwrap().operations.remove(0)
     }
 
     /// Returns the value that the other member would propose for the next slot.
-    pub(super) fn value_of_another(&self, number: u64) -> Value {
+    pub(super) fn value_of_another(&self, number: u64) -> SlotValue {
         self.value_after(&[], Self::other(), number)
     }
 
@@ -286,7 +296,7 @@ impl Bench {
     }
 
     /// Returns the value that a member would propose after these decided values.
-    pub(super) fn value_after(&self, decided: &[Value], by: Pen, number: u64) -> Value {
+    pub(super) fn value_after(&self, decided: &[SlotValue], by: Pen, number: u64) -> SlotValue {
         let mut state = self.device.state().clone();
         for value in decided {
             state.apply(value, &by);
@@ -294,22 +304,22 @@ impl Bench {
         Self::value_on(&state, by, number, &add(number))
     }
 
-    fn value_of_another_wish(&self, number: u64, wish: &Change) -> Value {
-        Self::value_on(self.device.state(), Self::other(), number, wish)
+    fn value_of_another_wish(&self, number: u64, change: &CouncilChange) -> SlotValue {
+        Self::value_on(self.device.state(), Self::other(), number, change)
     }
 
-    fn value_on(state: &Decided<Members>, by: Pen, number: u64, wish: &Change) -> Value {
-        let body = postcard::to_allocvec(wish).unwrap().into();
-        let operation = Operation::sign(COUNCIL, id(number), state.applied(), body, &by);
+    fn value_on(state: &CouncilState<Members>, by: Pen, number: u64, change: &CouncilChange) -> SlotValue {
+        let body = postcard::to_allocvec(change).unwrap().into();
+        let operation = SignedOperation::sign(COUNCIL, id(number), state.applied(), body, &by);
         let batch =
             Batch { previous: state.chain(), operations: vec![operation], withdrawn: Vec::new(), nonce: 1 };
-        Value::sign(COUNCIL, state.applied().next(), &batch, &by as &dyn Signer).unwrap()
+        SlotValue::sign(COUNCIL, state.applied().next(), &batch, &by as &dyn Signer).unwrap()
     }
 }
 
-impl Value {
+impl SlotValue {
     /// Replaces the author by a member that has not signed the value.
-    pub(super) fn of_somebody_else(mut self) -> Self {
+    pub(super) fn with_a_forged_author(mut self) -> Self {
         self.author = PublicKey::from_bytes([101; 32]);
         self
     }

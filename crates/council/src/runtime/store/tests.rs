@@ -7,11 +7,11 @@ use fastrand::Rng;
 
 use super::*;
 use crate::{Batch, Digest, Signature, Signer};
-use holdoff_disk::forgetful::Disk;
+use holdoff_disk::faulty::FaultyDisk;
 
-struct Nobody;
+struct NoSigner;
 
-impl Signer for Nobody {
+impl Signer for NoSigner {
     fn public(&self) -> PublicKey {
         PublicKey::from_bytes([7; 32])
     }
@@ -21,7 +21,7 @@ impl Signer for Nobody {
     }
 }
 
-type Wish = Vec<u8>;
+type Change = Vec<u8>;
 
 const COUNCIL: CouncilId = CouncilId([9; 16]);
 
@@ -29,16 +29,16 @@ const COUNCIL: CouncilId = CouncilId([9; 16]);
 #[derive(Clone, Default, PartialEq, Debug)]
 struct Model {
     key: Option<PublicKey>,
-    snapshot: Option<Snapshot>,
-    rows: BTreeMap<(u8, Vec<u8>), Record<Wish>>,
+    snapshot: Option<CouncilSnapshot>,
+    rows: BTreeMap<(u8, Vec<u8>), Record<Change>>,
 }
 
 /// One thing that is stored as a whole.
 #[derive(Clone, Debug)]
 enum Deed {
-    Enter(PublicKey, Snapshot),
+    Enter(PublicKey, CouncilSnapshot),
     GoBy(PublicKey),
-    Write(Vec<Record<Wish>>),
+    Write(Vec<Record<Change>>),
 }
 
 impl Model {
@@ -55,14 +55,14 @@ impl Model {
         model
     }
 
-    fn take(&mut self, record: Record<Wish>) {
+    fn take(&mut self, record: Record<Change>) {
         let by_slot = |slot: Slot| slot.0.to_be_bytes().to_vec();
         match &record {
             Record::Applied { slot, .. } => {
                 self.forget_attempts(*slot);
                 self.rows.insert((0, by_slot(*slot)), record);
             }
-            Record::Attempt(Attempt { slot, attempt }) => {
+            Record::Attempt(BallotRecord { slot, attempt }) => {
                 let row = self.rows.entry((1, by_slot(*slot))).or_insert_with(|| record.clone());
                 if let Record::Attempt(before) = row {
                     before.attempt = before.attempt.max(*attempt);
@@ -71,7 +71,7 @@ impl Model {
             Record::Reserved(_) => drop(self.rows.insert((1, Vec::new()), record)),
             Record::Submitted { id, .. } => drop(self.rows.insert((2, id.0.to_vec()), record)),
             Record::Ended { id } => drop(self.rows.remove(&(2, id.0.to_vec()))),
-            Record::Letter { id, .. } => drop(self.rows.insert((3, id.0.to_vec()), record)),
+            Record::Mail { id, .. } => drop(self.rows.insert((3, id.0.to_vec()), record)),
             Record::Posted { id } => drop(self.rows.remove(&(3, id.0.to_vec()))),
             Record::Snapshot(snapshot) => {
                 self.forget_attempts(snapshot.slot);
@@ -87,33 +87,33 @@ impl Model {
     }
 }
 
-fn snapshot(rng: &mut Rng) -> Snapshot {
-    Snapshot { slot: Slot(rng.u64(0..12)), bytes: Bytes::from(vec![rng.u8(..); rng.usize(0..6000)]) }
+fn snapshot(rng: &mut Rng) -> CouncilSnapshot {
+    CouncilSnapshot { slot: Slot(rng.u64(0..12)), bytes: Bytes::from(vec![rng.u8(..); rng.usize(0..6000)]) }
 }
 
-fn record(rng: &mut Rng) -> Record<Wish> {
+fn record(rng: &mut Rng) -> Record<Change> {
     let (slot, id) = (Slot(rng.u64(1..12)), OperationId([rng.u8(0..4); 16]));
     let bytes = vec![rng.u8(..); rng.usize(0..2000)];
-    let letter = Letter { to: PublicKey::from_bytes([rng.u8(..); 32]), message: bytes.clone().into() };
+    let mail = Mail { to: PublicKey::from_bytes([rng.u8(..); 32]), message: bytes.clone().into() };
     match rng.u8(0..13) {
-        0..3 => Record::Submitted { id, wish: bytes, letter: rng.bool().then_some(letter), born: slot },
+        0..3 => Record::Submitted { id, change: bytes, mail: rng.bool().then_some(mail), birth_slot: slot },
         3 => Record::Ended { id },
-        4..7 => Record::Attempt(Attempt { slot, attempt: rng.u64(1..9) }),
+        4..7 => Record::Attempt(BallotRecord { slot, attempt: rng.u64(1..9) }),
         7..9 => {
             let withdrawn = vec![OperationId([3; 16]); rng.usize(0..60)];
             let batch =
                 Batch { previous: Digest([1; 32]), operations: Vec::new(), withdrawn, nonce: rng.u64(..) };
-            Record::Applied { slot, value: Value::sign(COUNCIL, slot, &batch, &Nobody).unwrap() }
+            Record::Applied { slot, value: SlotValue::sign(COUNCIL, slot, &batch, &NoSigner).unwrap() }
         }
         9 => Record::Snapshot(snapshot(rng)),
-        10 => Record::Letter { id, letter },
-        11 => Record::Reserved(Reserve { through: slot, attempt: rng.u64(1..9) }),
+        10 => Record::Mail { id, mail },
+        11 => Record::Reserved(AttemptReserve { through: slot, attempt: rng.u64(1..9) }),
         _ => Record::Posted { id },
     }
 }
 
 /// A device's life: it enters a council, and goes on from there.
-fn life(rng: &mut Rng, deeds: usize) -> Vec<Deed> {
+fn incarnation(rng: &mut Rng, deeds: usize) -> Vec<Deed> {
     let key = |rng: &mut Rng| PublicKey::from_bytes([rng.u8(..); 32]);
     let first = Deed::Enter(key(rng), snapshot(rng));
     let later = (0..deeds).map(|_| match rng.u8(0..12) {
@@ -125,23 +125,25 @@ fn life(rng: &mut Rng, deeds: usize) -> Vec<Deed> {
 
 fn carry_out(store: &Store, deed: &Deed) -> Result<(), Error> {
     match deed {
-        Deed::Enter(key, snapshot) => store.enter(&About { council: COUNCIL, key: *key }, snapshot),
-        Deed::GoBy(key) => store.go_by(key),
+        Deed::Enter(key, snapshot) => {
+            store.initialize(&DeviceIdentity { council: COUNCIL, key: *key }, snapshot)
+        }
+        Deed::GoBy(key) => store.set_key(key),
         Deed::Write(records) => store.write(records.iter().cloned()),
     }
 }
 
 fn holds(store: &Store, model: &Model) -> bool {
-    let about = store.about().unwrap();
-    let rows: Vec<Record<Wish>> = store.load().unwrap();
-    about.map(|about| about.key) == model.key
+    let identity = store.identity().unwrap();
+    let rows: Vec<Record<Change>> = store.load().unwrap();
+    identity.map(|identity| identity.key) == model.key
         && store.snapshot().unwrap() == model.snapshot
         && rows == model.rows.values().cloned().collect::<Vec<_>>()
 }
 
 /// Lives a life until the power is gone, and another one on what is left of the disk. Whether it was cut.
 fn cut_after(steps: u64, seed: u64, deeds: &[Deed], survived: &mut u64) -> bool {
-    let (disk, mut model, mut rng) = (Disk::default(), Model::default(), Rng::with_seed(seed));
+    let (disk, mut model, mut rng) = (FaultyDisk::default(), Model::default(), Rng::with_seed(seed));
     disk.lose_power_after(steps);
     let mut interrupted = None;
     if let Ok(store) = Store::open_with(disk.handle(), 5) {
@@ -163,7 +165,7 @@ fn cut_after(steps: u64, seed: u64, deeds: &[Deed], survived: &mut u64) -> bool 
     let after = interrupted.unwrap_or_default();
     let is_there = !holds(&store, &model);
     assert!(!is_there || holds(&store, &after), "seed {seed}, cut after {steps} steps");
-    assert!(model.key.is_none() || store.life() == 5, "who has entered a council stays who it is");
+    assert!(model.key.is_none() || store.incarnation() == 5, "who has entered a council stays who it is");
     if is_there {
         *survived += 1;
         model = after;
@@ -179,11 +181,11 @@ fn cut_after(steps: u64, seed: u64, deeds: &[Deed], survived: &mut u64) -> bool 
 
 /// `HOLDOFF_SEED=… cargo test -p holdoff-council --lib cut_at_any_step` begins at another seed.
 #[test]
-fn cut_at_any_step_everything_is_there_that_was_said_to_be_and_nothing_by_half() {
+fn a_power_loss_loses_no_acknowledged_step_and_splits_none() {
     let first = std::env::var("HOLDOFF_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0);
     let (mut cuts, mut survived) = (0_u64, 0);
     for seed in first..first + 12_u64 {
-        let deeds = life(&mut Rng::with_seed(seed), 12);
+        let deeds = incarnation(&mut Rng::with_seed(seed), 12);
         let steps = (1..).take_while(|steps| {
             // The same cut, and other sectors of what was not synced yet.
             (0..2).all(|again| cut_after(*steps, seed * 2 + again, &deeds, &mut survived))
@@ -195,11 +197,11 @@ fn cut_at_any_step_everything_is_there_that_was_said_to_be_and_nothing_by_half()
 }
 
 #[test]
-fn a_file_holds_what_was_written() {
+fn a_store_keeps_its_records() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("device.redb");
     let mut model = Model::default();
-    for deed in life(&mut Rng::with_seed(3), 60) {
+    for deed in incarnation(&mut Rng::with_seed(3), 60) {
         let store = Store::open(&path).unwrap();
         assert!(holds(&store, &model));
         carry_out(&store, &deed).unwrap();

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use holdoff_net::{Key, LinkOptions};
+use holdoff_net::{LinkOptions, SecretKey};
 use holdoff_paxos::Slot;
 
-use super::super::line::link;
-use super::AcceptorAddress;
-use crate::acceptor::{AcceptorService, Limits, Reply, Request, Settings};
-use crate::{Ask, CouncilId, PublicKey, Tell};
+use super::super::acceptor_link::link;
+use crate::acceptor::{AcceptorLimits, AcceptorService, LinkReply, LinkRequest, Settings};
+use crate::{AcceptorReply, AcceptorRequest, CouncilId, PublicKey};
+use holdoff_net::PeerAddress;
 
 pub(super) struct Acceptor {
     directory: tempfile::TempDir,
@@ -28,10 +28,10 @@ pub(super) async fn three() -> Vec<Acceptor> {
 
 impl Acceptor {
     async fn new() -> Self {
-        Self::with(Limits::default()).await
+        Self::with(AcceptorLimits::default()).await
     }
 
-    pub(super) async fn with(limits: Limits) -> Self {
+    pub(super) async fn with(limits: AcceptorLimits) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let settings = Settings { listen: "127.0.0.1:0".parse().unwrap(), limits, ..Settings::default() };
         let service = AcceptorService::start(directory.path(), &settings).await.unwrap();
@@ -43,31 +43,35 @@ impl Acceptor {
         self.key
     }
 
-    pub(super) fn address(&self) -> AcceptorAddress {
-        AcceptorAddress { key: self.key, address: self.address.clone() }
+    pub(super) fn address(&self) -> PeerAddress {
+        PeerAddress { key: self.key, address: self.address.clone() }
     }
 
-    /// Whether it has only a snapshot of the first slot.
+    /// Returns whether the first slot is only in the snapshot.
     pub(super) async fn has_compacted(&self, council: CouncilId) -> bool {
-        let stranger = Key::generate().unwrap();
+        let stranger = SecretKey::generate().unwrap();
         let (link, _) = link(&stranger, self.key, &self.address, &LinkOptions::default()).unwrap();
-        let ask = Ask::Fetch { after: Slot(0) };
-        let reply: Reply = link.ask(&Request::Ask { life: 0, council, ask }).await.unwrap();
-        matches!(reply.tells.as_slice(), [Tell::Compacted { .. }])
+        let request = AcceptorRequest::Fetch { after: Slot(0) };
+        let reply: LinkReply =
+            link.call_value(&LinkRequest::Council { incarnation: 0, council, request }).await.unwrap();
+        matches!(reply.replies.as_slice(), [AcceptorReply::Compacted { .. }])
     }
 
-    /// How many letters it keeps for somebody.
-    pub(super) async fn letters(&self, council: CouncilId, to: &Key) -> usize {
+    /// Returns the number of mail messages for this key.
+    pub(super) async fn mail(&self, council: CouncilId, to: &SecretKey) -> usize {
         let (link, _) = link(to, self.key, &self.address, &LinkOptions::default()).unwrap();
-        let reply: Reply = link.ask(&Request::Ask { life: 0, council, ask: Ask::Collect }).await.unwrap();
-        match reply.tells.as_slice() {
-            [Tell::Mail(letters)] => letters.len(),
+        let reply: LinkReply = link
+            .call_value(&LinkRequest::Council { incarnation: 0, council, request: AcceptorRequest::Collect })
+            .await
+            .unwrap();
+        match reply.replies.as_slice() {
+            [AcceptorReply::Mail(mail)] => mail.len(),
             other => panic!("{other:?}"),
         }
     }
 
     pub(super) async fn start(&mut self) {
-        // The port may still be in use for a moment by who was stopped.
+        // The stopped service may still use the port for a moment.
         while self.service.is_none() {
             let settings = Settings { listen: self.address.parse().unwrap(), ..Settings::default() };
             self.service = AcceptorService::start(self.directory.path(), &settings).await.ok();
@@ -75,7 +79,7 @@ impl Acceptor {
         }
     }
 
-    /// Stops, and starts again at another address: the same one, in the same life.
+    /// Restarts at another address with the same store.
     pub(super) async fn move_elsewhere(&mut self) {
         self.stop().await;
         self.address = "127.0.0.1:0".to_owned();

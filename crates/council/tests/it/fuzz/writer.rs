@@ -1,20 +1,23 @@
 //! Requests through the writer, as they arrive from the network: many at once behind one commit, for councils that
-//! are loaded and evicted, in processes that are killed. The answers must equal those of the seats alone.
+//! are loaded and evicted, in processes that are killed. The answers must equal those of the acceptors alone.
 
 use std::collections::BTreeMap;
 use std::thread::JoinHandle;
 
 use fastrand::Rng;
 use futures_util::future::join_all;
-use holdoff_council::acceptor::{Limits, Request, Store, Watcher, Writer};
-use holdoff_council::{Ask, Asker, CouncilId, Quota, Refusal, Seat, Tell, To, node_id};
-use holdoff_disk::forgetful::Disk;
+use holdoff_council::acceptor::{AcceptorLimits, LinkRequest, Store, Watcher, Writer};
+use holdoff_council::{
+    AcceptorReply, AcceptorRequest, CouncilAcceptor, CouncilId, NodeId, Quota, Recipient, RequestRefusal,
+    Requester,
+};
+use holdoff_disk::faulty::FaultyDisk;
 use tokio::task::coop::unconstrained;
 
-use super::{Cheap, asker, number, question};
+use super::{Cheap, number, question, requester};
 
 /// A small quota, so that a council is full within the short life of a process.
-const QUOTA: Quota = Quota { slots: 6, bytes: 1000, announced: 8, letters: 2 };
+const QUOTA: Quota = Quota { slots: 6, bytes: 1000, announced: 8, mail_messages: 2 };
 
 /// The number of requests that wait for the disk at once.
 const AT_ONCE: u64 = 64;
@@ -24,15 +27,15 @@ const CROWDS: u64 = 16;
 const COUNCILS: u8 = 5;
 const TAKEN: usize = 4;
 
-fn limits() -> Limits {
+fn limits() -> AcceptorLimits {
     // Two of the four councils fit into memory.
-    Limits { councils: TAKEN, council: QUOTA, memory_bytes: 16_000, ..Limits::default() }
+    AcceptorLimits { councils: TAKEN, council: QUOTA, memory_bytes: 16_000, ..AcceptorLimits::default() }
 }
 
 #[derive(Debug)]
-struct Nobody;
+struct NullWatcher;
 
-impl Watcher for Nobody {
+impl Watcher for NullWatcher {
     type Id = u8;
 
     fn id(&self) -> u8 {
@@ -47,12 +50,12 @@ impl Watcher for Nobody {
 /// The expected state of the acceptor.
 #[derive(Default)]
 struct Mirror {
-    seats: BTreeMap<CouncilId, Seat>,
-    counts: Counts,
+    acceptors: BTreeMap<CouncilId, CouncilAcceptor>,
+    counts: DeviceCounters,
 }
 
 #[derive(Default, Debug)]
-struct Counts {
+struct DeviceCounters {
     asked: u64,
     read: u64,
     refused: BTreeMap<&'static str, u64>,
@@ -61,23 +64,30 @@ struct Counts {
 }
 
 impl Mirror {
-    fn answer(&mut self, council: CouncilId, asker: &Asker, ask: Ask) -> Vec<Tell> {
-        let is_known = self.seats.contains_key(&council);
-        if !ask.only_reads() && !is_known && self.seats.len() >= TAKEN {
-            *self.counts.refused.entry(Refusal::TooManyCouncils.name()).or_default() += 1;
-            return vec![Tell::Refused { slot: None, why: Refusal::TooManyCouncils }];
+    fn answer(
+        &mut self,
+        council: CouncilId,
+        requester: &Requester,
+        request: AcceptorRequest,
+    ) -> Vec<AcceptorReply> {
+        let is_known = self.acceptors.contains_key(&council);
+        if !request.only_reads() && !is_known && self.acceptors.len() >= TAKEN {
+            *self.counts.refused.entry(RequestRefusal::TooManyCouncils.name()).or_default() += 1;
+            return vec![AcceptorReply::Refused { slot: None, why: RequestRefusal::TooManyCouncils }];
         }
-        let mut seat = self.seats.remove(&council).unwrap_or_else(|| Seat::new(council, QUOTA));
-        let held = seat.answer(asker, ask, &Cheap);
+        let mut acceptor =
+            self.acceptors.remove(&council).unwrap_or_else(|| CouncilAcceptor::new(council, QUOTA));
+        let held = acceptor.answer(requester, request, &Cheap);
         let is_stored = held.record().is_some();
         self.counts.stored += u64::from(is_stored);
         if is_known || is_stored {
-            self.seats.insert(council, seat);
+            self.acceptors.insert(council, acceptor);
         }
         let answers = held.release(|_| Ok::<_, ()>(())).unwrap();
-        let told = answers.into_iter().filter(|answer| answer.to == To::Asker).map(|answer| answer.tell);
+        let told =
+            answers.into_iter().filter(|answer| answer.to == Recipient::Requester).map(|answer| answer.reply);
         let told: Vec<_> = told.collect();
-        if let Some(Tell::Refused { why, .. }) = told.first() {
+        if let Some(AcceptorReply::Refused { why, .. }) = told.first() {
             *self.counts.refused.entry(why.name()).or_default() += 1;
         }
         told
@@ -85,36 +95,39 @@ impl Mirror {
 }
 
 /// Removes the announced operations, which are in memory only and are lost with it.
-fn without_announcements(mut tells: Vec<Tell>) -> Vec<Tell> {
-    for tell in &mut tells {
-        if let Tell::Promise { announced, .. } | Tell::Accepted { announced, .. } = tell {
+fn without_announcements(mut replies: Vec<AcceptorReply>) -> Vec<AcceptorReply> {
+    for reply in &mut replies {
+        if let AcceptorReply::Promise { announced, .. } | AcceptorReply::Accepted { announced, .. } = reply {
             announced.clear();
         }
     }
-    tells
+    replies
 }
 
-fn looks(seat: &Seat) -> impl PartialEq + std::fmt::Debug + use<> {
-    (seat.bytes(), seat.slots(), seat.latest(), seat.floor(), seat.letters())
+fn looks(acceptor: &CouncilAcceptor) -> impl PartialEq + std::fmt::Debug + use<> {
+    (acceptor.bytes(), acceptor.slots(), acceptor.latest(), acceptor.floor(), acceptor.mail_count())
 }
 
-fn start(disk: &Disk) -> (Writer<Nobody>, JoinHandle<()>) {
+fn start(disk: &FaultyDisk) -> (Writer<NullWatcher>, JoinHandle<()>) {
     Writer::start(Store::open_with(disk.handle(), 7).unwrap(), limits()).unwrap()
 }
 
 /// Sends all these requests at once, and compares the answers.
-async fn ask(writer: &Writer<Nobody>, mirror: &mut Mirror, seeds: std::ops::Range<u64>) {
+async fn request(writer: &Writer<NullWatcher>, mirror: &mut Mirror, seeds: std::ops::Range<u64>) {
     let (mut asked, mut expected) = (Vec::new(), Vec::new());
     for seed in seeds.clone() {
         let mut rng = Rng::with_seed(seed);
         let council = CouncilId([rng.u8(0..COUNCILS); 16]);
         let bytes = question(&mut rng, council);
         mirror.counts.asked += 1;
-        let Ok(Request::Ask { life, council, ask }) = holdoff_net::decode(&bytes) else { continue };
+        let Ok(LinkRequest::Council { incarnation, council, request }) = holdoff_net::decode(&bytes) else {
+            continue;
+        };
         mirror.counts.read += 1;
-        let asker = Asker { node: node_id(&asker().key, life), ..asker() };
-        expected.push(mirror.answer(council, &asker, ask.clone()));
-        asked.push(writer.ask(council, asker, ask, rng.bool().then_some(Nobody), &Cheap));
+        let requester =
+            Requester { node: NodeId::derive(requester().key.as_bytes(), incarnation), ..requester() };
+        expected.push(mirror.answer(council, &requester, request.clone()));
+        asked.push(writer.request(council, requester, request, rng.bool().then_some(NullWatcher), &Cheap));
     }
     // The requests enter the queue in this order and are answered in it, unless tokio suspends some of them before
     // that.
@@ -135,31 +148,33 @@ fn replay(seeds: &std::ops::Range<u64>) -> String {
 }
 
 /// Checks that another process finds the state on which the answers of this one depend.
-fn check_stored(disk: &Disk, mirror: &Mirror) {
+fn check_stored(disk: &FaultyDisk, mirror: &Mirror) {
     let store = Store::open_with(disk.handle(), 0).unwrap();
     // A council whose last mail message was deleted has no data in the store any more.
-    let kept =
-        mirror.seats.values().filter(|seat| looks(seat) != looks(&Seat::new(CouncilId([0; 16]), QUOTA)));
-    assert_eq!((store.life(), store.councils()), (7, kept.count()));
-    for (council, seat) in &mirror.seats {
-        let mut again = Seat::new(*council, QUOTA);
+    let kept = mirror
+        .acceptors
+        .values()
+        .filter(|acceptor| looks(acceptor) != looks(&CouncilAcceptor::new(CouncilId([0; 16]), QUOTA)));
+    assert_eq!((store.incarnation(), store.councils()), (7, kept.count()));
+    for (council, acceptor) in &mirror.acceptors {
+        let mut again = CouncilAcceptor::new(*council, QUOTA);
         store.load(*council).unwrap().into_iter().for_each(|record| again.restore(record));
-        assert_eq!(looks(&again), looks(seat));
+        assert_eq!(looks(&again), looks(acceptor));
     }
 }
 
 #[tokio::test]
-async fn a_writer_is_asked_anything() {
+async fn a_writer_survives_malformed_requests() {
     let (start_at, cases) = (number("HOLDOFF_FUZZ_SEED", 0), number("HOLDOFF_FUZZ_CASES", 300_000));
     let mut mirror = Mirror::default();
-    for life in (start_at..start_at + cases).step_by(usize::try_from(AT_ONCE * CROWDS).unwrap()) {
-        mirror.seats.clear();
-        let (disk, mut rng) = (Disk::default(), Rng::with_seed(life));
+    for incarnation in (start_at..start_at + cases).step_by(usize::try_from(AT_ONCE * CROWDS).unwrap()) {
+        mirror.acceptors.clear();
+        let (disk, mut rng) = (FaultyDisk::default(), Rng::with_seed(incarnation));
         let (writer, thread) = start(&disk);
         writer.joined(1);
         for crowd in 0..CROWDS {
-            let first = life + crowd * AT_ONCE;
-            ask(&writer, &mut mirror, first..(first + AT_ONCE).min(start_at + cases)).await;
+            let first = incarnation + crowd * AT_ONCE;
+            request(&writer, &mut mirror, first..(first + AT_ONCE).min(start_at + cases)).await;
         }
         drop(writer);
         thread.join().unwrap();

@@ -1,10 +1,10 @@
-//! A fact: a name and values.
+//! Facts, and the answer of a goal over them.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::machine::coded::{self, Coded};
+use crate::machine::codec::{self, Codec};
 use crate::machine::limits::ARGUMENTS;
 use crate::machine::{BadValue, Diff, Symbol, Value};
 
@@ -57,7 +57,7 @@ impl From<Fact> for (Symbol, Vec<Value>) {
 
 impl fmt::Display for Fact {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        super::print::call(f, &self.name, &self.arguments)
+        super::goal::call(f, &self.name, &self.arguments)
     }
 }
 
@@ -73,17 +73,44 @@ impl fmt::Display for Diff<Fact, ()> {
     }
 }
 
-impl Coded for Fact {
+impl Codec for Fact {
     fn encode(&self, into: &mut Vec<u8>) {
         self.name.encode(into);
-        coded::put_length(self.arguments.len(), into);
+        codec::put_length(self.arguments.len(), into);
         self.arguments.iter().for_each(|value| value.encode(into));
     }
 
     fn decode(from: &mut &[u8]) -> Option<Self> {
         let name = Symbol::decode(from)?;
-        let count = coded::take_length(from).filter(|count| *count <= ARGUMENTS)?;
+        let count = codec::take_length(from).filter(|count| *count <= ARGUMENTS)?;
         let arguments = (0..count).map(|_| Value::decode(from)).collect::<Option<_>>()?;
         Some(Self { name, arguments })
+    }
+}
+
+/// The values of a goal's variables, for each match that the goal took.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Bindings {
+    /// The variables, in the order in which the goal names them.
+    pub variables: Vec<Symbol>,
+    /// Their values in each match, in the order of the matches.
+    pub matches: Vec<Vec<Value>>,
+}
+
+/// Formats one line for each match: `?a = 1, ?b = 2`. Without variables the text is empty.
+impl fmt::Display for Bindings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.variables.is_empty() {
+            return Ok(());
+        }
+        for (index, values) in self.matches.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            for (place, (variable, value)) in self.variables.iter().zip(values).enumerate() {
+                write!(f, "{}?{variable} = {value}", if place > 0 { ", " } else { "" })?;
+            }
+        }
+        Ok(())
     }
 }

@@ -62,7 +62,7 @@ fn next(text: &str, start: usize, rest: &str) -> Result<(Token, usize), Problems
                 Ok(word) => Ok((Token::Word(word), length)),
                 Err(why) => bad(
                     length.max(1),
-                    format!("`{}` is no name", cut(rest, length)),
+                    format!("`{}` is not a name", cut(rest, length)),
                     &format!("a name: {why}"),
                 ),
             }
@@ -70,7 +70,7 @@ fn next(text: &str, start: usize, rest: &str) -> Result<(Token, usize), Problems
         '0'..='9' => {
             let digits = run(rest, is_of_a_word);
             let Ok(number) = digits.parse() else {
-                let message = format!("`{}` is no integer", cut(digits, digits.len()));
+                let message = format!("`{}` is not an integer", cut(digits, digits.len()));
                 return bad(digits.len(), message, "an integer of 64 bits, such as 42");
             };
             Ok((Token::Number(number), digits.len()))
@@ -79,7 +79,7 @@ fn next(text: &str, start: usize, rest: &str) -> Result<(Token, usize), Problems
         _ => match SIGNS.into_iter().find(|sign| rest.starts_with(sign)) {
             Some(sign) => Ok((Token::Sign(sign), sign.len())),
             None => {
-                bad(first.len_utf8(), format!("{first:?} means nothing here"), "a fact, a value or a sign")
+                bad(first.len_utf8(), format!("unexpected character {first:?}"), "a fact, a value or a sign")
             }
         },
     }
@@ -104,14 +104,14 @@ fn quoted(text: &str, start: usize, rest: &str) -> Result<(Token, usize), Proble
             '\\' => {
                 let Some(sign) = escaped(&mut signs) else {
                     let span = start + at..start + at + 1;
-                    return Err(problem(text, &span, "this `\\` begins nothing".to_owned(), ESCAPES));
+                    return Err(problem(text, &span, "invalid escape sequence".to_owned(), ESCAPES));
                 };
                 content.push(sign);
             }
             sign => content.push(sign),
         }
     }
-    Err(problem(text, &(start..start + 1), "this text does not end".to_owned(), "a `\"` at its end"))
+    Err(problem(text, &(start..start + 1), "unterminated text".to_owned(), "a `\"` at its end"))
 }
 
 /// Returns the character that an escape sequence stands for.

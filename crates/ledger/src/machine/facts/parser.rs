@@ -9,17 +9,14 @@
 //! one        = [ "-" ] number | word | text | "?" word | "(" sum ")"
 //! ```
 
-mod cursor;
-mod expression;
-
 use std::ops::Range;
 
 use holdoff_policy::Problems;
 
-use super::goal::{Comparison, Condition, Effect, Expression, Goal, Kind, Pattern, Take, Term};
+use super::goal::{Comparison, Condition, Effect, Expression, Goal, Kind, Operator, Pattern, Take, Term};
 use super::lexer::{Token, problem, tokens};
-use crate::machine::Symbol;
-use crate::machine::limits::{ARGUMENTS, CONDITIONS, EFFECTS, GOAL_BYTES, VARIABLES};
+use crate::machine::limits::{ARGUMENTS, CONDITIONS, DEPTH, EFFECTS, GOAL_BYTES, VARIABLES};
+use crate::machine::{Symbol, Value};
 
 const CONDITION: &str = "a condition, such as `balance(alice, ?a)`, `not locked(alice)` or `?a >= 10`";
 const EFFECT: &str = "an effect, such as `-balance(alice, ?a)` or `+balance(alice, 20)`";
@@ -179,5 +176,149 @@ impl Parser<'_> {
 
     fn term(&mut self) -> Result<Term, Problems> {
         if self.passes("_") { Ok(Term::Any) } else { Ok(Term::Is(self.expression()?)) }
+    }
+}
+
+impl Parser<'_> {
+    fn token(&self) -> &Token {
+        self.tokens.get(self.at).map_or(&Token::End, |(token, _)| token)
+    }
+
+    fn token_after(&self) -> &Token {
+        self.tokens.get(self.at + 1).map_or(&Token::End, |(token, _)| token)
+    }
+
+    fn is_at(&self, sign: &str) -> bool {
+        matches!(self.token(), Token::Sign(found) if *found == sign)
+    }
+
+    fn passes(&mut self, sign: &str) -> bool {
+        let is_here = self.is_at(sign);
+        self.at += usize::from(is_here);
+        is_here
+    }
+
+    fn pass(&mut self, sign: &str, expected: &str) -> Result<(), Problems> {
+        if self.passes(sign) { Ok(()) } else { Err(self.unexpected(expected)) }
+    }
+
+    /// Returns a problem at the current token.
+    fn problem(&self, message: String, expected: &str) -> Problems {
+        let end = self.text.len()..self.text.len();
+        problem(self.text, self.tokens.get(self.at).map_or(&end, |(_, span)| span), message, expected)
+    }
+
+    fn unexpected(&self, expected: &str) -> Problems {
+        let message = match self.token() {
+            Token::End => "unexpected end of the goal".to_owned(),
+            Token::Word(word) => format!("unexpected `{word}`"),
+            Token::Variable(name) => format!("unexpected `?{name}`"),
+            Token::Number(number) => format!("unexpected {number}"),
+            Token::Text(_) => "unexpected text".to_owned(),
+            Token::Sign(sign) => format!("unexpected `{sign}`"),
+        };
+        self.problem(message, expected)
+    }
+}
+
+const ONE: &str = "a value: an integer, a word, a text in quotes or a variable such as `?a`";
+
+/// An expression and its nesting depth.
+type Deep = (Expression, usize);
+
+impl Parser<'_> {
+    fn expression(&mut self) -> Result<Expression, Problems> {
+        self.sum().map(|(expression, _)| expression)
+    }
+
+    fn sum(&mut self) -> Result<Deep, Problems> {
+        self.chain(|operator| !operator.is_tight(), Self::product)
+    }
+
+    fn product(&mut self) -> Result<Deep, Problems> {
+        self.chain(Operator::is_tight, Self::one)
+    }
+
+    /// Parses operands with operators between them, from left to right.
+    fn chain(
+        &mut self,
+        is_between: fn(Operator) -> bool,
+        side: fn(&mut Self) -> Result<Deep, Problems>,
+    ) -> Result<Deep, Problems> {
+        let (mut left, mut depth) = side(self)?;
+        let known = || Operator::ALL.into_iter().filter(|operator| is_between(*operator));
+        while let Some(operator) = known().find(|operator| self.is_at(operator.sign())) {
+            let place = self.at;
+            self.at += 1;
+            let (right, right_depth) = side(self)?;
+            depth = depth.max(right_depth) + 1;
+            if depth > DEPTH {
+                self.at = place;
+                return Err(self.too_deep());
+            }
+            left = Expression::Calculation(Box::new(left), operator, Box::new(right));
+        }
+        Ok((left, depth))
+    }
+
+    fn one(&mut self) -> Result<Deep, Problems> {
+        let one = match self.token().clone() {
+            Token::Sign("(") => return self.in_brackets(),
+            Token::Sign("-") => return self.negative(),
+            Token::Number(number) => Expression::Value(Value::Integer(self.integer(i128::from(number))?)),
+            Token::Word(word) => Expression::Value(Value::Symbol(word)),
+            Token::Text(text) => Expression::Value(Value::Text(text)),
+            Token::Variable(name) => {
+                let Some(place) = self.variables.iter().position(|known| *known == name) else {
+                    return Err(self.unknown(&name));
+                };
+                Expression::Variable(place)
+            }
+            Token::Sign("_") => {
+                return Err(self.problem(
+                    "`_` has no value".to_owned(),
+                    "a value or a variable; `_` matches anything, as a whole value of a condition's fact",
+                ));
+            }
+            Token::Sign(_) | Token::End => return Err(self.unexpected(ONE)),
+        };
+        self.at += 1;
+        Ok((one, 0))
+    }
+
+    fn in_brackets(&mut self) -> Result<Deep, Problems> {
+        if self.brackets == DEPTH {
+            return Err(self.too_deep());
+        }
+        self.brackets += 1;
+        self.at += 1;
+        let inside = self.sum()?;
+        self.pass(")", "an operator, or `)`")?;
+        self.brackets -= 1;
+        Ok(inside)
+    }
+
+    fn negative(&mut self) -> Result<Deep, Problems> {
+        self.at += 1;
+        let Token::Number(number) = *self.token() else {
+            return Err(self.unexpected("an integer after `-`; to negate something, write `0 - ?a`"));
+        };
+        let number = self.integer(-i128::from(number))?;
+        self.at += 1;
+        Ok((Expression::Value(Value::Integer(number)), 0))
+    }
+
+    fn integer(&self, number: i128) -> Result<i64, Problems> {
+        let too_large = |_| self.problem(format!("{number} does not fit 64 bits"), "an integer of 64 bits");
+        i64::try_from(number).map_err(too_large)
+    }
+
+    fn unknown(&self, name: &Symbol) -> Problems {
+        let expected = "a variable that a fact before this one has; in `not`, `_` matches anything";
+        self.problem(format!("?{name} has no value here"), expected)
+    }
+
+    fn too_deep(&self) -> Problems {
+        self.problem("the calculation nests too deep".to_owned(), &format!("at most {DEPTH} levels"))
     }
 }

@@ -9,28 +9,28 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::goal::{Comparison, Condition, Effect, Expression, Goal, Kind, Pattern, Take, Term};
-use super::{Answer, Fact, FactRules};
-use crate::machine::failed::shown;
+use super::{Bindings, Fact, FactRules};
 use crate::machine::limits::{ANSWER_BYTES, MATCHES, STEP_BYTES, STEPS};
-use crate::machine::table::Ran;
-use crate::machine::{Failed, Symbol, Value, View};
+use crate::machine::shown;
+use crate::machine::table::Execution;
+use crate::machine::{GoalError, Symbol, TableView, Value};
 
-pub(super) fn run(view: View<'_, Fact, ()>, goal: &Goal) -> Result<Ran<FactRules>, Failed> {
+pub(super) fn run(view: TableView<'_, Fact, ()>, goal: &Goal) -> Result<Execution<FactRules>, GoalError> {
     let bound = vec![None; goal.variables.len()];
     let mut search = Search { view, goal, bound, found: Vec::new(), steps: 0, bytes: 0 };
     search.conditions(&goal.conditions)?;
     match (goal.take, search.found.len()) {
-        (Take::First | Take::Only, 0) => return Err(Failed::NoMatch),
-        (Take::Only, 2..) => return Err(Failed::Ambiguous),
+        (Take::First | Take::Only, 0) => return Err(GoalError::NoMatch),
+        (Take::Only, 2..) => return Err(GoalError::Ambiguous),
         _ => {}
     }
     let wanted = search.effects()?;
     let matches = search.found.into_iter().map(|values| values.into_iter().cloned().collect()).collect();
-    Ok((wanted, Answer { variables: goal.variables.clone(), matches }))
+    Ok((wanted, Bindings { variables: goal.variables.clone(), matches }))
 }
 
 struct Search<'a> {
-    view: View<'a, Fact, ()>,
+    view: TableView<'a, Fact, ()>,
     goal: &'a Goal,
     /// The values of the variables that are bound so far.
     bound: Vec<Option<&'a Value>>,
@@ -41,7 +41,7 @@ struct Search<'a> {
 
 impl<'a> Search<'a> {
     /// Evaluates the conditions. Returns true if enough matches were found.
-    fn conditions(&mut self, conditions: &'a [Condition]) -> Result<bool, Failed> {
+    fn conditions(&mut self, conditions: &'a [Condition]) -> Result<bool, GoalError> {
         let Some((first, rest)) = conditions.split_first() else { return self.found() };
         match first {
             Condition::There(pattern) => self.each_fact(pattern, |search| search.conditions(rest)),
@@ -63,8 +63,8 @@ impl<'a> Search<'a> {
     fn each_fact(
         &mut self,
         pattern: &'a Pattern,
-        mut go_on: impl FnMut(&mut Self) -> Result<bool, Failed>,
-    ) -> Result<bool, Failed> {
+        mut go_on: impl FnMut(&mut Self) -> Result<bool, GoalError>,
+    ) -> Result<bool, GoalError> {
         let start = self.start(pattern)?;
         let known = self.bound.clone();
         for (fact, ()) in self.view.starting_at(&start) {
@@ -83,7 +83,7 @@ impl<'a> Search<'a> {
 
     /// Returns the common prefix of all matches. The search starts there and ends behind it, so it examines no other
     /// facts.
-    fn start(&mut self, pattern: &'a Pattern) -> Result<Fact, Failed> {
+    fn start(&mut self, pattern: &'a Pattern) -> Result<Fact, GoalError> {
         let mut values = Vec::new();
         for term in &pattern.terms {
             match term {
@@ -96,7 +96,7 @@ impl<'a> Search<'a> {
     }
 
     /// Returns true if a fact matches the pattern. Binds the variables of the pattern.
-    fn matches(&mut self, pattern: &'a Pattern, fact: &'a Fact) -> Result<bool, Failed> {
+    fn matches(&mut self, pattern: &'a Pattern, fact: &'a Fact) -> Result<bool, GoalError> {
         if fact.arguments().len() != pattern.terms.len() {
             return Ok(false);
         }
@@ -121,15 +121,15 @@ impl<'a> Search<'a> {
     }
 
     /// Records a match of all conditions. Returns true if no more matches are needed.
-    fn found(&mut self) -> Result<bool, Failed> {
+    fn found(&mut self) -> Result<bool, GoalError> {
         let values: Vec<_> = self.bound.iter().copied().flatten().collect();
         self.bytes += values.iter().map(|value| value.size()).sum::<usize>();
         self.found.push(values);
         if self.found.len() > MATCHES {
-            return Err(Failed::too_much("matches", MATCHES));
+            return Err(GoalError::too_much("matches", MATCHES));
         }
         if self.bytes > ANSWER_BYTES {
-            return Err(Failed::too_much("bytes of answers", ANSWER_BYTES));
+            return Err(GoalError::too_much("bytes of answers", ANSWER_BYTES));
         }
         Ok(match self.goal.take {
             Take::First => true,
@@ -139,7 +139,7 @@ impl<'a> Search<'a> {
     }
 
     /// Returns the facts that all matches together want: all retractions come first, then all assertions.
-    fn effects(&mut self) -> Result<BTreeMap<Fact, Option<()>>, Failed> {
+    fn effects(&mut self) -> Result<BTreeMap<Fact, Option<()>>, GoalError> {
         let mut wanted = BTreeMap::new();
         for kind in [Kind::Retract, Kind::Assert] {
             for place in 0..self.found.len() {
@@ -148,7 +148,7 @@ impl<'a> Search<'a> {
                 for effect in self.goal.effects.iter().filter(|effect| effect.kind == kind) {
                     let fact = self.effect(effect)?;
                     if kind == Kind::Retract && self.view.get(&fact).is_none() {
-                        return Err(Failed::NotThere(shown(&fact)));
+                        return Err(GoalError::NotThere(shown(&fact)));
                     }
                     wanted.insert(fact, (kind == Kind::Assert).then_some(()));
                 }
@@ -157,7 +157,7 @@ impl<'a> Search<'a> {
         Ok(wanted)
     }
 
-    fn effect(&mut self, effect: &'a Effect) -> Result<Fact, Failed> {
+    fn effect(&mut self, effect: &'a Effect) -> Result<Fact, GoalError> {
         self.step()?;
         let values = effect.arguments.iter().map(|argument| self.copy(argument)).collect::<Result<_, _>>()?;
         fact(&effect.name, values)
@@ -168,14 +168,14 @@ impl<'a> Search<'a> {
         left: &'a Expression,
         comparison: Comparison,
         right: &'a Expression,
-    ) -> Result<bool, Failed> {
+    ) -> Result<bool, GoalError> {
         self.step()?;
         let (left, right) = (self.value(left)?, self.value(right)?);
         let order = || match (&*left, &*right) {
             (Value::Integer(left), Value::Integer(right)) => Ok(left.cmp(right)),
             (Value::Symbol(left), Value::Symbol(right)) => Ok(left.cmp(right)),
             (Value::Text(left), Value::Text(right)) => Ok(left.cmp(right)),
-            (left, right) => Err(Failed::Incomparable(shown(left), shown(right))),
+            (left, right) => Err(GoalError::Incomparable(shown(left), shown(right))),
         };
         match comparison {
             Comparison::Equal => Ok(left == right),
@@ -187,23 +187,23 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn value(&mut self, expression: &'a Expression) -> Result<Cow<'a, Value>, Failed> {
+    fn value(&mut self, expression: &'a Expression) -> Result<Cow<'a, Value>, GoalError> {
         let (left, operator, right) = match expression {
             Expression::Value(value) => return Ok(Cow::Borrowed(value)),
             // The parser has checked that the variable is bound here.
             Expression::Variable(place) => {
-                return self.value_of(*place).map(Cow::Borrowed).ok_or(Failed::NoMatch);
+                return self.value_of(*place).map(Cow::Borrowed).ok_or(GoalError::NoMatch);
             }
             Expression::Calculation(left, operator, right) => (left, operator, right),
         };
         self.step()?;
         let (left, right) = (number(self.value(left)?.as_ref())?, number(self.value(right)?.as_ref())?);
-        let none = || Failed::NoResult(format!("{left} {} {right}", operator.sign()));
+        let none = || GoalError::NoResult(format!("{left} {} {right}", operator.sign()));
         operator.calculate(left, right).map(|result| Cow::Owned(result.into())).ok_or_else(none)
     }
 
     /// Returns an owned copy of the value. Long values cost more steps.
-    fn copy(&mut self, expression: &'a Expression) -> Result<Value, Failed> {
+    fn copy(&mut self, expression: &'a Expression) -> Result<Value, GoalError> {
         let value = self.value(expression)?;
         self.pay(value.size() / STEP_BYTES)?;
         Ok(value.into_owned())
@@ -213,24 +213,24 @@ impl<'a> Search<'a> {
         self.bound.get(place).copied().flatten()
     }
 
-    fn step(&mut self) -> Result<(), Failed> {
+    fn step(&mut self) -> Result<(), GoalError> {
         self.pay(1)
     }
 
-    fn pay(&mut self, steps: usize) -> Result<(), Failed> {
+    fn pay(&mut self, steps: usize) -> Result<(), GoalError> {
         self.steps += steps;
-        if self.steps > STEPS { Err(Failed::too_much("steps of search", STEPS)) } else { Ok(()) }
+        if self.steps > STEPS { Err(GoalError::too_much("steps of search", STEPS)) } else { Ok(()) }
     }
 }
 
 /// Creates a fact. The parser has checked the number of values.
-fn fact(name: &Symbol, values: Vec<Value>) -> Result<Fact, Failed> {
-    Fact::new(name.clone(), values).map_err(|_| Failed::NoMatch)
+fn fact(name: &Symbol, values: Vec<Value>) -> Result<Fact, GoalError> {
+    Fact::new(name.clone(), values).map_err(|_| GoalError::NoMatch)
 }
 
-fn number(value: &Value) -> Result<i64, Failed> {
+fn number(value: &Value) -> Result<i64, GoalError> {
     match value {
         Value::Integer(number) => Ok(*number),
-        other => Err(Failed::NotAnInteger(shown(other))),
+        other => Err(GoalError::NotAnInteger(shown(other))),
     }
 }

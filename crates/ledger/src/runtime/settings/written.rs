@@ -1,12 +1,12 @@
-//! The file's `[ledger]`.
+//! The section `[ledger]` of the configuration file.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use holdoff_gossip::Address;
+use holdoff_gossip::GossipAddress;
 use holdoff_policy::file::{self, DeTable, Reader, Section};
-use holdoff_policy::{Problems, format_duration};
+use holdoff_policy::{Problems, as_micros_u64, format_duration};
 
 use super::Settings;
 use crate::runtime::MAX_NAME_BYTES;
@@ -37,36 +37,36 @@ const GOSSIP_KEYS: &[&str] = &[
     "exchange_rounds",
 ];
 
-/// Times that nodes take for each other.
+/// The range of timeouts and intervals between nodes.
 const TIMES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(600);
-/// Times within which news travels.
-const MOMENTS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(600);
+/// The range of delays of gossip.
+const DELAYS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(600);
 
-/// What the file says of ledgers: where they are, if it says so, and how they run.
+/// The settings of ledgers in the configuration file, and their directory if the file sets it.
 #[derive(Clone, Debug)]
-pub struct Written {
+pub struct FileSettings {
     /// The directory of the key and the stores.
     pub data: Option<PathBuf>,
-    how: Settings,
+    settings: Settings,
 }
 
-impl Default for Written {
+impl Default for FileSettings {
     fn default() -> Self {
-        Self { data: None, how: Settings::new("") }
+        Self { data: None, settings: Settings::new("") }
     }
 }
 
-impl Written {
-    /// Reads the section `[ledger]` of `holdoff.toml`; what it does not say is as in [`Settings::new`]. On any problem
-    /// nothing is read, and all problems are reported. The other sections are passed by.
+impl FileSettings {
+    /// Reads the section `[ledger]` of `holdoff.toml`. Keys that are not set have the values of [`Settings::new`]. If
+    /// there is a problem, all problems are reported. Ignores the other sections.
     ///
     /// ```
-    /// use holdoff_ledger::runtime::Written;
+    /// use holdoff_ledger::runtime::FileSettings;
     ///
-    /// let written = Written::from_toml("[ledger]\nname = \"one\"\n[ledger.gossip]\nround = \"500ms\"")?;
+    /// let written = FileSettings::from_toml("[ledger]\nname = \"one\"\n[ledger.gossip]\nround = \"500ms\"")?;
     /// assert_eq!(written.at("/var/lib/holdoff/ledger").listen.to_string(), "127.0.0.1:4848");
     ///
-    /// let problems = Written::from_toml("[ledger]\nadvertize = \"a:1\"").unwrap_err();
+    /// let problems = FileSettings::from_toml("[ledger]\nadvertize = \"a:1\"").unwrap_err();
     /// assert!(problems.to_string().contains("did you mean `advertise`?"));
     /// # Ok::<(), holdoff_policy::Problems>(())
     /// ```
@@ -74,34 +74,41 @@ impl Written {
         file::read(text, read)
     }
 
-    /// How ledgers in this directory run.
+    /// Returns the settings for ledgers in this directory.
     pub fn at(&self, data: impl Into<PathBuf>) -> Settings {
-        Settings { data: data.into(), ..self.how.clone() }
+        Settings { data: data.into(), ..self.settings.clone() }
     }
 }
 
-fn read(reader: &mut Reader<'_>, document: &DeTable<'_>) -> Written {
-    let mut written = Written::default();
+fn read(reader: &mut Reader<'_>, document: &DeTable<'_>) -> FileSettings {
+    let mut written = FileSettings::default();
     let Some(table) = reader.table_in(document, "ledger") else { return written };
     let section = Section::new(reader, "[ledger]", table, KEYS);
-    let how = &mut written.how;
+    let settings = &mut written.settings;
     written.data = section.text(reader, "data", "/var/lib/holdoff/ledger").map(PathBuf::from);
-    section.address(reader, "listen", "127.0.0.1:4848", &mut how.listen);
-    how.advertise = read_advertised(reader, &section);
-    how.name = read_name(reader, &section);
-    let core = &mut how.ledger;
+    section.address(reader, "listen", "127.0.0.1:4848", &mut settings.listen);
+    settings.advertise = read_advertised(reader, &section);
+    settings.name = read_name(reader, &section);
+    let core = &mut settings.ledger;
     read_micros(reader, &section, "result_timeout", &mut core.result_us);
     read_micros(reader, &section, "election", &mut core.log.election_us);
     read_micros(reader, &section, "heartbeat", &mut core.log.heartbeat_us);
     core.lease_us = core.lease_us.min(core.log.election_us);
     read_micros(reader, &section, "lease", &mut core.lease_us);
     let election = core.log.election_us;
-    fits(reader, &section, "lease", core.lease_us, election, "as long as `election` at most");
-    fits(reader, &section, "heartbeat", core.log.heartbeat_us, election / 2, "half of `election` at most");
+    check_limit(reader, &section, "lease", core.lease_us, election, "at most as long as `election`");
+    check_limit(
+        reader,
+        &section,
+        "heartbeat",
+        core.log.heartbeat_us,
+        election / 2,
+        "at most half of `election`",
+    );
     section.count(reader, "kept", 16..=1_000_000, &mut core.kept);
     section.count(reader, "max_pending", 1..=100_000, &mut core.pending);
     if let Some(section) = Section::inside(reader, table, "gossip", "gossip.", GOSSIP_KEYS) {
-        read_gossip(reader, &section, &mut how.gossip);
+        read_gossip(reader, &section, &mut settings.gossip);
     }
     written
 }
@@ -109,8 +116,8 @@ fn read(reader: &mut Reader<'_>, document: &DeTable<'_>) -> Written {
 fn read_gossip(reader: &mut Reader<'_>, section: &Section<'_, '_>, gossip: &mut holdoff_gossip::Settings) {
     section.duration(reader, "round", TIMES, &mut gossip.round);
     section.count(reader, "diameter", 1..=64, &mut gossip.diameter);
-    section.duration(reader, "dissemination", MOMENTS, &mut gossip.dissemination);
-    section.duration(reader, "clock_tolerance", MOMENTS, &mut gossip.clock_tolerance);
+    section.duration(reader, "dissemination", DELAYS, &mut gossip.dissemination);
+    section.duration(reader, "clock_tolerance", DELAYS, &mut gossip.clock_tolerance);
     section.count(reader, "fan_out", 1..=32, &mut gossip.fan_out);
     for (key, into) in [
         ("election", &mut gossip.election),
@@ -128,22 +135,22 @@ fn read_gossip(reader: &mut Reader<'_>, section: &Section<'_, '_>, gossip: &mut 
 fn read_micros(reader: &mut Reader<'_>, section: &Section<'_, '_>, key: &str, into: &mut u64) {
     let mut time = Duration::from_micros(*into);
     section.duration(reader, key, TIMES, &mut time);
-    *into = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    *into = as_micros_u64(time);
 }
 
-/// What is longer than something else allows is a mistake where it stands; else where that stands.
-fn fits(
+/// Reports a value above a limit that depends on `election`. The problem is at the key, or else at `election`.
+fn check_limit(
     reader: &mut Reader<'_>,
     section: &Section<'_, '_>,
     key: &str,
-    is_us: u64,
-    most_us: u64,
+    value_us: u64,
+    max_us: u64,
     expected: &str,
 ) {
     let Some((value, _)) = section.get(key).or_else(|| section.get("election")) else { return };
-    if is_us > most_us {
-        let is = format_duration(Duration::from_micros(is_us));
-        reader.problem(value.span(), format!("{key} is {is}")).expected(expected);
+    if value_us > max_us {
+        let length = format_duration(Duration::from_micros(value_us));
+        reader.problem(value.span(), format!("{key} is {length}")).expected(expected);
     }
 }
 
@@ -153,12 +160,12 @@ fn read_advertised(reader: &mut Reader<'_>, section: &Section<'_, '_>) -> Option
     let has_port = text
         .rsplit_once(':')
         .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0));
-    if has_port && Address::try_from(text.clone()).is_ok() {
+    if has_port && GossipAddress::try_from(text.clone()).is_ok() {
         return Some(text);
     }
     let (value, what) = section.get("advertise")?;
-    let expected = format!("a host and a port, {MAX_NAME_BYTES} bytes at most, such as \"{EXAMPLE}\"");
-    reader.problem(value.span(), format!("{what} {text:?} cannot be reached")).expected(expected);
+    let expected = format!("a host and a port, at most {MAX_NAME_BYTES} bytes, such as \"{EXAMPLE}\"");
+    reader.problem(value.span(), format!("{what} {text:?} is not an address")).expected(expected);
     None
 }
 
@@ -168,8 +175,8 @@ fn read_name(reader: &mut Reader<'_>, section: &Section<'_, '_>) -> Option<Strin
         return Some(name);
     }
     let (value, what) = section.get("name")?;
-    let expected = format!("{MAX_NAME_BYTES} bytes at most, all of which can be printed");
-    reader.problem(value.span(), format!("{what} is no name")).expected(expected);
+    let expected = format!("at most {MAX_NAME_BYTES} bytes without control characters");
+    reader.problem(value.span(), format!("{what} is not a valid name")).expected(expected);
     None
 }
 
@@ -178,7 +185,7 @@ mod tests {
     use super::*;
 
     fn problems(text: &str) -> String {
-        Written::from_toml(text).unwrap_err().to_string()
+        FileSettings::from_toml(text).unwrap_err().to_string()
     }
 
     #[test]
@@ -188,7 +195,7 @@ mod tests {
                     max_pending = 7\n[ledger.gossip]\nround = \"80ms\"\ndiameter = 9\ndissemination = \"10ms\"\n\
                     clock_tolerance = \"11ms\"\nfan_out = 12\nelection = \"13ms\"\nlistening = \"14ms\"\n\
                     suspicion = \"15ms\"\nminimum_tenure = \"16ms\"\nexchange_rounds = 17";
-        let written = Written::from_toml(text).unwrap();
+        let written = FileSettings::from_toml(text).unwrap();
         assert_eq!(written.data, Some("d".into()));
         let Settings { listen, advertise, name, ledger, gossip, data, .. } = written.at("e");
         assert_eq!((listen.to_string().as_str(), data), ("[::1]:1", "e".into()));
@@ -213,15 +220,15 @@ mod tests {
     }
 
     #[test]
-    fn a_shorter_patience_has_a_shorter_lease() {
-        let how = |text: &str| Written::from_toml(text).unwrap().at("").ledger;
-        assert_eq!(how("[ledger]\nelection = \"500ms\"").lease_us, 500_000);
-        assert_eq!(how("[ledger]\nelection = \"5s\"").lease_us, 1_000_000);
-        assert_eq!(how("[work]\nx = 1").lease_us, 1_000_000);
+    fn a_shorter_election_timeout_shortens_the_lease() {
+        let settings = |text: &str| FileSettings::from_toml(text).unwrap().at("").ledger;
+        assert_eq!(settings("[ledger]\nelection = \"500ms\"").lease_us, 500_000);
+        assert_eq!(settings("[ledger]\nelection = \"5s\"").lease_us, 1_000_000);
+        assert_eq!(settings("[work]\nx = 1").lease_us, 1_000_000);
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_place() {
+    fn a_problem_is_reported_with_its_position() {
         assert!(problems("[ledger]\nlisten = \"here\"").contains("2:10: listen \"here\" is no address"));
         for nowhere in ["here", ":1", "a:0", "a b:1"] {
             let said = problems(&format!("[ledger]\nadvertise = \"{nowhere}\""));
@@ -233,11 +240,14 @@ mod tests {
         let said = problems("[ledger.gossip]\nfanout = 2");
         assert!(said.contains("did you mean `fan_out`?"), "{said}");
         assert!(problems("ledger = 1").contains("[ledger] is an integer"));
-        assert!(problems(&format!("[ledger]\nname = \"{}\"", "n".repeat(65))).contains("name is no name"));
+        assert!(
+            problems(&format!("[ledger]\nname = \"{}\"", "n".repeat(65)))
+                .contains("name is not a valid name")
+        );
     }
 
     #[test]
-    fn the_schema_knows_exactly_the_readers_keys() {
+    fn the_schema_has_exactly_the_keys_of_the_reader() {
         assert_eq!(holdoff_policy::schema_keys("LedgerTable"), KEYS.iter().copied().collect());
         assert_eq!(holdoff_policy::schema_keys("GossipTable"), GOSSIP_KEYS.iter().copied().collect());
     }

@@ -1,65 +1,67 @@
-//! What others say.
+//! The envelopes that peers send.
 
 use holdoff_net::PublicKey;
 
-use super::{Task, Told};
-use crate::ledger::{Input, LetterOf};
-use crate::runtime::identity::node_id;
-use crate::runtime::roster::Wish;
-use crate::runtime::wire::{Head, Said};
-use crate::runtime::{Estate, Housed, clock};
+use super::{PeerStatus, Task};
+use crate::ledger::{Input, MessageOf};
+use crate::runtime::roster::MembershipChange;
+use crate::runtime::wire::{AppliedHead, Envelope};
+use crate::runtime::{NodeMachine, NodeState, clock};
+use holdoff_paxos::NodeId;
 
-impl<M: Housed> Task<M> {
-    /// Another node, that has proved its key, has said something.
-    pub(super) fn hear(&mut self, from: PublicKey, life: u64, said: Said) {
-        if !self.book.has(&from) {
-            self.counts.strangers += 1;
+impl<M: NodeMachine> Task<M> {
+    /// Handles an envelope of a peer that has proved its key.
+    pub(super) fn handle_envelope(&mut self, from: PublicKey, incarnation: u64, envelope: Envelope) {
+        if !self.address_book.contains(&from) {
+            self.counts.unknown_senders += 1;
             return;
         }
-        match said {
-            Said::Here(head) => self.hear_of(from, Told { life, head, at_us: clock::now_us() }),
-            Said::Letter(bytes) => {
-                let id = node_id(&from, life);
-                // Whoever lost its storage is somebody else, who must be made known first.
-                if self.book.key(id) != Some(from) {
-                    self.counts.strangers += 1;
+        match envelope {
+            Envelope::PeerStatus(head) => {
+                self.handle_status(from, PeerStatus { incarnation, head, at_us: clock::now_us() });
+            }
+            Envelope::Message(bytes) => {
+                let id = NodeId::derive(from.as_bytes(), incarnation);
+                // A node with a new storage has another id, which the roster must contain first.
+                if self.address_book.key(id) != Some(from) {
+                    self.counts.unknown_senders += 1;
                     return;
                 }
-                match holdoff_net::decode::<LetterOf<Estate<M>>>(&bytes) {
-                    Ok(letter) => self.step(Input::Message(id, letter)),
-                    Err(_) => self.counts.garbage += 1,
+                match holdoff_net::decode::<MessageOf<NodeState<M>>>(&bytes) {
+                    Ok(message) => self.step(Input::Message(id, message)),
+                    Err(_) => self.counts.malformed += 1,
                 }
             }
-            Said::Gossip(bytes) => match holdoff_gossip::Message::decode(&bytes) {
+            Envelope::Gossip(bytes) => match holdoff_gossip::Message::decode(&bytes) {
                 Ok(message) => {
                     let sends = self.gossip.receive(clock::now_us(), self.rng.u64(..), from, message);
-                    self.whisper(sends);
+                    self.send_gossip(sends);
                 }
-                Err(_) => self.counts.garbage += 1,
+                Err(_) => self.counts.malformed += 1,
             },
-            // Whoever hears packets puts parts together first.
-            Said::Part(..) => self.counts.garbage += 1,
+            // The service reassembles fragments before it passes them on.
+            Envelope::Fragment(..) => self.counts.malformed += 1,
         }
     }
 
-    /// Somebody is there. If it has come with another storage, everybody must know.
-    fn hear_of(&mut self, from: PublicKey, told: Told) {
-        self.heads.insert(from, told);
-        self.compare(&from, told.head);
-        let known = self.core.state().machine().first.get(&from).map(|member| member.life);
-        if self.core.is_ready() && known.is_some_and(|life| life != Some(told.life)) {
-            self.wish(Wish::Appear(from, told.life));
+    /// Records the status of a peer. The leader registers a peer that has returned with another storage.
+    fn handle_status(&mut self, from: PublicKey, status: PeerStatus) {
+        self.peer_statuses.insert(from, status);
+        self.compare(&from, status.head);
+        let known = self.core.state().machine().first.get(&from).map(|member| member.incarnation);
+        if self.core.is_ready() && known.is_some_and(|incarnation| incarnation != Some(status.incarnation)) {
+            self.change_roster(MembershipChange::Connect(from, status.incarnation));
         }
     }
 
-    /// At the same place everybody has the same hash. Where that is not so, somebody is broken, and people must know.
-    fn compare(&mut self, from: &PublicKey, theirs: Head) {
+    /// Compares the hash of a peer at the same index. A difference means that a node is faulty: the operator must act.
+    fn compare(&mut self, from: &PublicKey, theirs: AppliedHead) {
         let state = self.core.state();
         if theirs.index == state.index() && theirs.hash != state.hash() {
             self.counts.diverged += 1;
             tracing::error!(
                 namespace = %self.namespace, peer = %from, index = %theirs.index, theirs = %theirs.hash, mine = %state.hash(),
-                "two nodes have different histories: stop them, and compare their disks"
+                "found a peer with another history: stop both nodes and compare their disks"
             );
         }
     }

@@ -1,90 +1,96 @@
-//! Members as they shall be: who is new is made known, and who shall vote does.
+//! Membership: registers nodes in the roster, and changes the voters until they match the roster.
 
-use holdoff_gossip::{Address, Electorate, MESH, Peer};
-use holdoff_net::{PublicKey, Status as Linked};
+use holdoff_gossip::{Electorate, GossipAddress, GossipPeer, MAX_FULL_MESH};
+use holdoff_net::{LinkStatus, PublicKey};
 use holdoff_paxos::{Configuration, NodeId};
 
 use super::Task;
 use crate::entry::TxId;
-use crate::ledger::{Input, Letter, LetterOf, MAX_VOTERS};
-use crate::machine::{Either, Machine};
-use crate::runtime::roster::{Member, Wish};
-use crate::runtime::status::{Glance, MemberStatus, Role, Status};
-use crate::runtime::wire::{Head, Said};
-use crate::runtime::{Estate, Housed, clock};
+use crate::ledger::{Input, MAX_VOTERS, Message, MessageOf};
+use crate::machine::{Either, StateMachine};
+use crate::runtime::roster::{LedgerMember, MembershipChange};
+use crate::runtime::status::{LedgerStatus, MemberStatus, NodeStatus, Role};
+use crate::runtime::wire::{AppliedHead, Envelope};
+use crate::runtime::{NodeMachine, NodeState, clock};
 
-/// So many entries a member may be behind when it is made a voter.
-const CLOSE: u64 = 1024;
-/// What was told longer ago is not true any more.
-const OLD_US: u64 = 3_000_000;
+/// The maximum number of entries that a member may be behind when it becomes a voter.
+const MAX_LAG: u64 = 1024;
+/// The age after which the status of a peer no longer counts.
+const STATUS_MAX_AGE_US: u64 = 3_000_000;
 
-impl<M: Housed> Task<M> {
-    /// Says that it is there; makes itself known; and if it leads, sees to it that those vote who shall.
-    pub(super) fn look_after_members(&mut self) {
-        self.tell_of_itself();
-        self.introduce();
+impl<M: NodeMachine> Task<M> {
+    /// Sends this node's status, registers its address, and, as the leader, adjusts the voters to the roster.
+    pub(super) fn check_members(&mut self) {
+        self.send_status();
+        self.register();
         if self.core.is_ready() {
-            self.let_vote();
+            self.adjust_voters();
         }
-        self.lose_the_unreached();
+        self.remove_unreachable_peers();
     }
 
-    /// Where few are, all know how far all are; where many are, the leader does.
-    fn tell_of_itself(&mut self) {
+    /// Sends this node's status to all members of a small ledger. In a large ledger only the leader receives it.
+    fn send_status(&mut self) {
         let state = self.core.state();
-        let said = Said::Here(Head { index: state.index(), hash: state.hash() });
-        let others = self.book.members().into_iter().filter(|(key, _)| *key != self.key);
+        let envelope = Envelope::PeerStatus(AppliedHead { index: state.index(), hash: state.hash() });
+        let others = self.address_book.members().into_iter().filter(|(key, _)| *key != self.key);
         let mut others: Vec<_> = others.collect();
-        if others.len() >= MESH && self.book.has(&self.key) {
-            let leader = self.core.leader().and_then(|leader| self.book.key(leader));
+        if others.len() >= MAX_FULL_MESH && self.address_book.contains(&self.key) {
+            let leader = self.core.leader().and_then(|leader| self.address_book.key(leader));
             others.retain(|(key, _)| Some(*key) == leader);
         }
         for (key, member) in others {
-            self.lines.send(&key, &member.address, self.packet(said.clone()));
+            self.peers.send(&key, &member.address, self.packet(envelope.clone()));
         }
     }
 
-    /// Its own row says where it is. Whoever founded the ledger makes it.
-    fn introduce(&mut self) {
-        let Some(wish) = self.introduction() else {
-            self.introducing = None;
+    /// Registers this node's address in the roster. The founder also adds its own row.
+    fn register(&mut self) {
+        let Some(change) = self.registration_change() else {
+            self.registration = None;
             return;
         };
         let (now_us, lasts_us) = (clock::now_us(), self.settings.ledger.result_us);
-        let (tx_id, since_us) = match self.introducing {
+        let (tx_id, since_us) = match self.registration {
             Some((tx_id, since_us)) if now_us.saturating_sub(since_us) < lasts_us => (tx_id, since_us),
             _ => (TxId(self.rng.u128(..)), now_us),
         };
-        self.introducing = Some((tx_id, since_us));
-        let goal = Either::First(wish);
+        self.registration = Some((tx_id, since_us));
+        let goal = Either::First(change);
         if self.core.leader().is_some() {
             self.step(Input::Submit { tx_id, goal });
         } else {
-            self.tell_a_voter(&Letter::Submit { tx_id, goal, relayed: false });
+            self.send_to_a_voter(&Message::Submit { tx_id, goal, relayed: false });
         }
     }
 
-    /// What its row should say; nothing if it does, or if others must let it in first.
-    fn introduction(&self) -> Option<Wish> {
+    /// Returns the change that corrects this node's row, or `None` if the row is correct or a member must admit the node.
+    fn registration_change(&self) -> Option<MembershipChange> {
         let address = self.address.clone();
         match self.core.state().machine().first.get(&self.key) {
             Some(member) if member.address == address => None,
-            Some(_) => Some(Wish::Move(self.key, address)),
+            Some(_) => Some(MembershipChange::Move(self.key, address)),
             None if self.core.state().voters().contains(self.me) => {
-                let mine = Member { name: self.name(), address, votes: true, life: Some(self.life) };
-                Some(Wish::Admit(self.key, mine))
+                let mine = LedgerMember {
+                    name: self.name(),
+                    address,
+                    votes: true,
+                    incarnation: Some(self.incarnation),
+                };
+                Some(MembershipChange::Admit(self.key, mine))
             }
             None => None,
         }
     }
 
-    /// Whoever has moved hears of nobody, for others look for it where it was. But it finds them, and a voter knows who leads.
-    fn tell_a_voter(&mut self, letter: &LetterOf<Estate<M>>) {
+    /// Sends a message to a random voter, which forwards it to the leader. A node with a new address knows no leader,
+    /// because the other nodes still connect to its old address.
+    fn send_to_a_voter(&mut self, message: &MessageOf<NodeState<M>>) {
         let voters = self.core.state().voters().acceptors();
         let others: Vec<NodeId> = voters.iter().copied().filter(|id| *id != self.me).collect();
         let to = self.rng.choice(others);
-        if let Some((key, address, packet)) = to.and_then(|to| self.addressed(to, letter)) {
-            self.lines.send(&key, &address, packet);
+        if let Some((key, address, packet)) = to.and_then(|to| self.addressed(to, message)) {
+            self.peers.send(&key, &address, packet);
         }
     }
 
@@ -92,147 +98,155 @@ impl<M: Housed> Task<M> {
         self.settings.name.clone().unwrap_or_else(|| self.key.to_string().chars().take(8).collect())
     }
 
-    /// One comes or goes at a time: first those go who shall not vote any more, then those come who have caught up.
-    fn let_vote(&mut self) {
+    /// Changes one voter: first removes voters that should not vote, then adds members that have caught up.
+    fn adjust_voters(&mut self) {
         let state = self.core.state();
         let voters = state.voters().acceptors();
         let roster = &state.machine().first;
-        let shall = |(key, member): (&PublicKey, &Member)| member.id(key).filter(|_| member.votes);
-        let wanted: Vec<NodeId> = roster.iter().filter_map(shall).collect();
+        let should_vote =
+            |(key, member): (&PublicKey, &LedgerMember)| member.id(key).filter(|_| member.votes);
+        let wanted: Vec<NodeId> = roster.iter().filter_map(should_vote).collect();
         if wanted.is_empty() {
             return;
         }
         let others_first = |id: &&NodeId| **id == self.me;
         let mut leaving: Vec<_> = voters.iter().filter(|id| !wanted.contains(id)).collect();
         leaving.sort_by_key(others_first);
-        let coming = || {
-            let new = roster.iter().filter_map(|(key, member)| Some((key, shall((key, member))?)));
+        let joining = || {
+            let new = roster.iter().filter_map(|(key, member)| Some((key, should_vote((key, member))?)));
             let mut new = new.filter(|(_, id)| !voters.contains(id));
-            new.find(|(key, _)| voters.len() < MAX_VOTERS && self.is_close(key)).map(|(_, id)| id)
+            new.find(|(key, _)| voters.len() < MAX_VOTERS && self.has_caught_up(key)).map(|(_, id)| id)
         };
-        let next: Vec<NodeId> = match (leaving.first(), coming()) {
-            (Some(gone), _) if voters.len() > 1 => voters.iter().copied().filter(|id| id != *gone).collect(),
-            (_, Some(new)) => voters.iter().copied().chain([new]).collect(),
+        let next: Vec<NodeId> = match (leaving.first(), joining()) {
+            (Some(removed), _) if voters.len() > 1 => {
+                voters.iter().copied().filter(|id| id != *removed).collect()
+            }
+            (_, Some(added)) => voters.iter().copied().chain([added]).collect(),
             _ => return,
         };
         if let Ok(next) = Configuration::new(next) {
-            self.step(Input::Change(next));
+            self.step(Input::ChangeConfiguration(next));
         }
     }
 
-    /// Whether a member was heard of lately, and is not far behind.
-    fn is_close(&self, key: &PublicKey) -> bool {
+    /// Returns true if a member has sent its status recently and is not far behind.
+    fn has_caught_up(&self, key: &PublicKey) -> bool {
         let index = self.core.state().index().0;
-        let recent = |at_us: u64| clock::now_us().saturating_sub(at_us) < OLD_US;
-        self.heads.get(key).is_some_and(|told| recent(told.at_us) && told.head.index.0 + CLOSE >= index)
+        let recent = |at_us: u64| clock::now_us().saturating_sub(at_us) < STATUS_MAX_AGE_US;
+        self.peer_statuses
+            .get(key)
+            .is_some_and(|status| recent(status.at_us) && status.head.index.0 + MAX_LAG >= index)
     }
 
-    /// In a partial view, whoever is not reached goes.
-    fn lose_the_unreached(&mut self) {
+    /// Removes unreachable peers from the partial view of gossip.
+    fn remove_unreachable_peers(&mut self) {
         let peers: Vec<_> = self.gossip.sampling().peers().into_iter().map(|peer| peer.key).collect();
         for key in peers {
-            if matches!(self.lines.status(&key), Some(Linked::Waiting { .. })) {
-                self.gossip.lose(self.rng.u64(..), &key);
+            if matches!(self.peers.status(&key), Some(LinkStatus::Waiting { .. })) {
+                self.gossip.remove_peer(self.rng.u64(..), &key);
             }
         }
     }
 
-    /// Looks at what has changed, and tells whoever must know.
-    pub(super) fn look(&mut self) {
-        if self.seen.index != self.core.state().index() || self.seen.roster.is_none() {
-            self.seen.index = self.core.state().index();
+    /// Compares the core with the last observation, and publishes the changes.
+    pub(super) fn observe(&mut self) {
+        if self.observed.index != self.core.state().index() || self.observed.roster.is_none() {
+            self.observed.index = self.core.state().index();
             let roster = self.core.state().machine().first.hash(&<_>::default());
-            if self.seen.roster != Some(roster) {
-                self.seen.roster = Some(roster);
-                self.write_book();
-                self.seen.voters.clear();
+            if self.observed.roster != Some(roster) {
+                self.observed.roster = Some(roster);
+                self.update_address_book();
+                self.observed.voters.clear();
             }
-            if self.seen.voters != self.core.state().voters().acceptors() {
-                self.seen.voters = self.core.state().voters().acceptors().to_vec();
-                self.elect();
+            if self.observed.voters != self.core.state().voters().acceptors() {
+                self.observed.voters = self.core.state().voters().acceptors().to_vec();
+                self.update_electorate();
             }
         }
-        if self.seen.leader != self.core.leader() {
-            self.change_leader();
+        if self.observed.leader != self.core.leader() {
+            self.observe_leader();
         }
         let state = self.core.state();
-        let head = Head { index: state.index(), hash: state.hash() };
-        let glance = Glance { head, leader: self.leader_key(), leads: self.core.is_ready() };
-        self.glance.send_if_modified(|last| {
-            let is_news = *last != glance;
-            *last = glance;
+        let head = AppliedHead { index: state.index(), hash: state.hash() };
+        let node_status = NodeStatus { head, leader: self.leader_key(), leads: self.core.is_ready() };
+        self.node_status.send_if_modified(|last| {
+            let is_news = *last != node_status;
+            *last = node_status;
             is_news
         });
     }
 
-    fn change_leader(&mut self) {
-        let (before, after) = (self.seen.leader, self.core.leader());
-        self.seen.leader = after;
-        self.seen.leads_since_us = clock::now_us();
-        let show = |node: Option<NodeId>| node.map_or("nobody".to_owned(), |node| node.to_string());
-        self.introduce();
-        tracing::info!(namespace = %self.namespace, from = show(before), to = show(after), "the leader changed");
+    fn observe_leader(&mut self) {
+        let (before, after) = (self.observed.leader, self.core.leader());
+        self.observed.leader = after;
+        self.observed.leads_since_us = clock::now_us();
+        let show = |node: Option<NodeId>| node.map_or("none".to_owned(), |node| node.to_string());
+        self.register();
+        tracing::info!(namespace = %self.namespace, from = show(before), to = show(after), "observed a change of leader");
     }
 
-    /// Those in the history are members; until this node is one of them, also those it was told of.
-    pub(super) fn write_book(&mut self) {
+    /// Fills the address book from the roster, and, until this node is in the roster, from the list of its contact.
+    pub(super) fn update_address_book(&mut self) {
         let roster = &self.core.state().machine().first;
         let mut members: Vec<_> = roster.iter().map(|(key, member)| (*key, member.clone())).collect();
-        if roster.get(&self.key).is_none_or(|member| member.life != Some(self.life)) {
+        if roster.get(&self.key).is_none_or(|member| member.incarnation != Some(self.incarnation)) {
             let unknown = self.contacts.iter().filter(|(key, _)| roster.get(key).is_none());
             members.extend(unknown.cloned().collect::<Vec<_>>());
         }
         let others = members.iter().filter(|(key, _)| *key != self.key);
         let peers: Vec<_> = others.filter_map(|(key, member)| peer(key, &member.address)).collect();
-        let is_all = peers.len() < MESH;
-        self.gossip.meet(peers, is_all);
+        let is_all = peers.len() < MAX_FULL_MESH;
+        self.gossip.set_contacts(peers, is_all);
         let ids = members.iter().filter_map(|(key, member)| member.id(key)).collect();
-        self.book.write(members);
+        self.address_book.replace(members);
         self.step(Input::Contacts(ids));
     }
 
-    fn elect(&mut self) {
+    fn update_electorate(&mut self) {
         let keys = self
-            .seen
+            .observed
             .voters
             .iter()
-            .filter_map(|id| if *id == self.me { Some(self.key) } else { self.book.key(*id) });
+            .filter_map(|id| if *id == self.me { Some(self.key) } else { self.address_book.key(*id) });
         if let Ok(electorate) = Electorate::new(keys.collect::<Vec<_>>()) {
-            self.gossip.elect(clock::now_us(), electorate);
+            self.gossip.set_electorate(clock::now_us(), electorate);
         }
     }
 
     pub(super) fn id_of(&self, key: &PublicKey) -> Option<NodeId> {
-        self.book.member(key)?.id(key)
+        self.address_book.member(key)?.id(key)
     }
 
     fn leader_key(&self) -> Option<PublicKey> {
-        let Some(leader) = self.core.leader() else { return self.hearsay() };
-        if leader == self.me { Some(self.key) } else { self.book.key(leader) }
+        let Some(leader) = self.core.leader() else { return self.hinted_leader() };
+        if leader == self.me { Some(self.key) } else { self.address_book.key(leader) }
     }
 
-    /// Who leads by hearsay, for whoever does not vote: the leader sends it nothing. Whoever is asked there says if it is
-    /// not so.
-    pub(super) fn hearsay(&self) -> Option<PublicKey> {
+    /// Returns the leader that gossip names, at a learner, to which the leader sends nothing. The hint may be false: the
+    /// named node then replies that it does not lead.
+    pub(super) fn hinted_leader(&self) -> Option<PublicKey> {
         let is_voter = self.core.state().voters().contains(self.me);
         self.gossip.leader(clock::now_us()).filter(|leader| !is_voter && *leader != self.key)
     }
 
-    /// How the node is doing.
-    pub(super) fn status(&self) -> Status {
+    /// Returns the detailed status of the node.
+    pub(super) fn status(&self) -> LedgerStatus {
         let state = self.core.state();
         let is_voter = state.voters().contains(self.me);
         let role = match self.core.leader() {
-            Some(leader) if leader == self.me && self.core.is_ready() => Role::Leads,
-            _ if !is_voter => Role::Learns,
-            Some(leader) if leader != self.me => Role::Follows,
-            _ => Role::Looks,
+            Some(leader) if leader == self.me && self.core.is_ready() => Role::Leader,
+            _ if !is_voter => Role::Learner,
+            Some(leader) if leader != self.me => Role::Follower,
+            _ => Role::Candidate,
         };
         let now_us = clock::now_us();
-        let members =
-            self.book.members().into_iter().map(|(key, member)| self.member_status(key, member, now_us));
+        let members = self
+            .address_book
+            .members()
+            .into_iter()
+            .map(|(key, member)| self.member_status(key, member, now_us));
         let promised = self.core.store().promised();
-        Status {
+        LedgerStatus {
             ledger: self.ledger,
             namespace: self.namespace.clone(),
             key: self.key,
@@ -240,8 +254,8 @@ impl<M: Housed> Task<M> {
             role,
             leader: self.leader_key(),
             term: (promised.start(), promised.attempt()),
-            tenure: std::time::Duration::from_micros(now_us.saturating_sub(self.seen.leads_since_us)),
-            head: Head { index: state.index(), hash: state.hash() },
+            tenure: std::time::Duration::from_micros(now_us.saturating_sub(self.observed.leads_since_us)),
+            head: AppliedHead { index: state.index(), hash: state.hash() },
             state_hash: state.machine().second.hash(&<_>::default()),
             certified: self.core.certified(),
             pending: self.core.pending(),
@@ -252,23 +266,26 @@ impl<M: Housed> Task<M> {
         }
     }
 
-    fn member_status(&self, key: PublicKey, member: Member, now_us: u64) -> MemberStatus {
+    fn member_status(&self, key: PublicKey, member: LedgerMember, now_us: u64) -> MemberStatus {
         let is_me = key == self.key;
         let state = self.core.state();
-        let mine = Head { index: state.index(), hash: state.hash() };
-        let told = self.heads.get(&key).filter(|told| now_us.saturating_sub(told.at_us) < OLD_US);
+        let mine = AppliedHead { index: state.index(), hash: state.hash() };
+        let status = self
+            .peer_statuses
+            .get(&key)
+            .filter(|status| now_us.saturating_sub(status.at_us) < STATUS_MAX_AGE_US);
         let votes = member.id(&key).is_some_and(|id| state.voters().contains(id));
         MemberStatus {
             key,
-            head: if is_me { Some(mine) } else { told.map(|told| told.head) },
-            is_here: is_me || told.is_some(),
+            head: if is_me { Some(mine) } else { status.map(|status| status.head) },
+            is_reachable: is_me || status.is_some(),
             votes,
             member,
         }
     }
 }
 
-/// Somebody, for gossip.
-pub(super) fn peer(key: &PublicKey, address: &str) -> Option<Peer> {
-    Some(Peer { key: *key, address: Address::try_from(address.to_owned()).ok()? })
+/// Returns a member as a peer of gossip.
+pub(super) fn peer(key: &PublicKey, address: &str) -> Option<GossipPeer> {
+    Some(GossipPeer { key: *key, address: GossipAddress::try_from(address.to_owned()).ok()? })
 }

@@ -1,59 +1,59 @@
-//! What the node wants done: letters, answers, hearsay.
+//! The outputs of the core, gossip, and the commands of the leader.
 
-use holdoff_gossip::{Send, Standing};
+use holdoff_gossip::{LogRole, Transmit};
 use holdoff_net::PublicKey;
 use holdoff_paxos::{NodeId, Slot};
 use tokio::sync::oneshot;
 
-use super::{History, Led, NotLed, Task};
-use crate::ledger::{Input, LetterOf, Output, OutputOf};
+use super::{HistoryReply, LeaderError, LeaderReply, Task};
+use crate::ledger::{Input, MessageOf, Output, OutputOf};
 use crate::machine::Either;
 use crate::metrics;
-use crate::runtime::wire::{Packet, Said, Wanted};
-use crate::runtime::{Estate, Housed, Page, clock};
+use crate::runtime::wire::{Envelope, LeaderCommand, Packet};
+use crate::runtime::{HistoryEntry, NodeMachine, NodeState, clock};
 
-impl<M: Housed> Task<M> {
-    pub(super) fn carry_out(&mut self, output: OutputOf<Estate<M>>) {
+impl<M: NodeMachine> Task<M> {
+    pub(super) fn perform(&mut self, output: OutputOf<NodeState<M>>) {
         match output {
-            Output::Send(to, letter) => {
-                let Some((key, address, packet)) = self.addressed(to, &letter) else { return };
-                let lines = self.lines.clone();
-                self.act(move || lines.send(&key, &address, packet));
+            Output::Send(to, message) => {
+                let Some((key, address, packet)) = self.addressed(to, &message) else { return };
+                let peers = self.peers.clone();
+                self.after_write(move || peers.send(&key, &address, packet));
             }
             Output::Stored { term, slot } => {
                 let stored = self.stored.clone();
-                self.act(move || {
+                self.after_write(move || {
                     stored.send_replace(Some((term, slot)));
                 });
             }
-            Output::HandedOver(to) => {
-                let to = self.book.key(to);
-                self.leave_hint(to);
-                for caller in std::mem::take(&mut self.led) {
-                    drop(caller.send(to.ok_or(NotLed::Elsewhere(None))));
+            Output::LeadershipTransferred(to) => {
+                let to = self.address_book.key(to);
+                self.move_hint(to);
+                for caller in std::mem::take(&mut self.transfer_callers) {
+                    drop(caller.send(to.ok_or(LeaderError::NotLeader(None))));
                 }
             }
             Output::Changed(voters, at) => {
-                tracing::info!(namespace = %self.namespace, ?voters, %at, "others vote from now on");
+                tracing::info!(namespace = %self.namespace, ?voters, %at, "changed the voters");
             }
-            // Whoever leads wants it again in a moment, if it is still wanted.
-            Output::NotChanged(_, why) => {
-                tracing::debug!(namespace = %self.namespace, %why, "the voters are the same");
+            // The leader requests the change again at the next check, if the roster still requires it.
+            Output::ChangeFailed(_, why) => {
+                tracing::debug!(namespace = %self.namespace, %why, "failed to change the voters");
             }
-            Output::NotHandedOver(why) => {
-                for caller in std::mem::take(&mut self.led) {
-                    drop(caller.send(Err(NotLed::Because(why.to_string()))));
+            Output::TransferFailed(why) => {
+                for caller in std::mem::take(&mut self.transfer_callers) {
+                    drop(caller.send(Err(LeaderError::Rejected(why.to_string()))));
                 }
             }
             Output::Ended(tx_id, outcome) => {
                 metrics::ended(&self.namespace, &outcome);
                 for caller in self.callers.remove(&tx_id).unwrap_or_default() {
                     let outcome = outcome.clone();
-                    self.act(move || drop(caller.send(outcome)));
+                    self.after_write(move || drop(caller.send(outcome)));
                 }
             }
             Output::Rerouted { tx_id, from, to } => {
-                tracing::warn!(namespace = %self.namespace, %tx_id, %from, %to, "the leader changed during a transaction");
+                tracing::warn!(namespace = %self.namespace, %tx_id, %from, %to, "rerouted a transaction to another leader");
             }
             Output::Answered { read, index, result } => {
                 let Some(reader) = self.readers.remove(&read) else { return };
@@ -62,61 +62,65 @@ impl<M: Housed> Task<M> {
                     Ok(Either::First(())) => return,
                     Err(failed) => Err(failed),
                 };
-                self.act(move || drop(reader.send(Ok((index, result)))));
+                self.after_write(move || drop(reader.send(Ok((index, result)))));
             }
             Output::NotAnswered(read, leader) => {
-                let leader = leader.and_then(|leader| self.book.key(leader)).or_else(|| self.hearsay());
+                let leader =
+                    leader.and_then(|leader| self.address_book.key(leader)).or_else(|| self.hinted_leader());
                 if let Some(reader) = self.readers.remove(&read) {
                     drop(reader.send(Err(leader)));
                 }
             }
-            Output::Torn(tear) => {
-                tracing::error!(namespace = %self.namespace, %tear, "this node has stopped: its disk is to be looked at");
+            Output::Diverged(divergence) => {
+                tracing::error!(namespace = %self.namespace, %divergence, "stopped after a divergence: check the disk of this node");
             }
         }
     }
 
-    /// What need not wait for this node's disk.
-    pub(super) fn send_early(&mut self, output: OutputOf<Estate<M>>) {
+    /// Sends a message that need not wait for this node's disk.
+    pub(super) fn send_early(&mut self, output: OutputOf<NodeState<M>>) {
         match output {
-            Output::Send(to, letter) => {
-                if let Some((key, address, packet)) = self.addressed(to, &letter) {
-                    self.lines.send(&key, &address, packet);
+            Output::Send(to, message) => {
+                if let Some((key, address, packet)) = self.addressed(to, &message) {
+                    self.peers.send(&key, &address, packet);
                 }
             }
-            // Only letters are early; whatever else there may come to be waits.
-            output => self.carry_out(output),
+            // Only messages are early.
+            output => self.perform(output),
         }
     }
 
     pub(super) fn addressed(
         &self,
         to: NodeId,
-        letter: &LetterOf<Estate<M>>,
+        message: &MessageOf<NodeState<M>>,
     ) -> Option<(PublicKey, String, Packet)> {
-        let (key, address) = self.book.find(to)?;
-        let bytes = holdoff_net::encode(letter).ok()?;
-        Some((key, address, self.packet(Said::Letter(bytes))))
+        let (key, address) = self.address_book.find(to)?;
+        let bytes = holdoff_net::encode(message).ok()?;
+        Some((key, address, self.packet(Envelope::Message(bytes))))
     }
 
-    pub(super) fn packet(&self, said: Said) -> Packet {
-        Packet { ledger: self.ledger, life: self.life, said }
+    pub(super) fn packet(&self, envelope: Envelope) -> Packet {
+        Packet { ledger: self.ledger, incarnation: self.incarnation, envelope }
     }
 
-    /// A round has passed: where this node stands goes into the hint, and the hint to the core.
+    /// Performs a round of gossip: passes the role of this node to gossip, and the hint to the core.
     pub(super) fn gossip_round(&mut self) {
         let now_us = clock::now_us();
-        let standing = match self.core.leader() {
-            Some(leader) if leader == self.me && self.core.is_ready() => Standing::Leads,
-            Some(leader) => self.book.key(leader).map_or(Standing::Nobody, Standing::Follows),
-            None => Standing::Nobody,
+        let log_role = match self.core.leader() {
+            Some(leader) if leader == self.me && self.core.is_ready() => LogRole::Leader,
+            Some(leader) => self.address_book.key(leader).map_or(LogRole::Unknown, LogRole::Follower),
+            None => LogRole::Unknown,
         };
-        self.gossip.stand(now_us, standing);
+        self.gossip.set_log_role(now_us, log_role);
         let sends = self.gossip.tick(now_us, self.rng.u64(..));
-        self.whisper(sends);
-        // Whoever is not named leaves it to another as soon as there is a claim; whoever is, runs when it is settled.
+        self.send_gossip(sends);
+        // A node that is not named yields as soon as there is a claim. The named node campaigns when the claim is settled.
         let named = self.gossip.hint().map(|hint| hint.claim.leader);
-        if named == Some(self.key) && self.gossip.leader(now_us) == named && now_us >= self.left_us {
+        if named == Some(self.key)
+            && self.gossip.leader(now_us) == named
+            && now_us >= self.ignore_hints_until_us
+        {
             self.step(Input::ShouldLead(self.me));
         } else if let Some(id) = named.filter(|named| *named != self.key).and_then(|named| self.id_of(&named))
         {
@@ -124,57 +128,57 @@ impl<M: Housed> Task<M> {
         }
     }
 
-    /// The hint follows whom it was handed over to: at once, or, if this one was named only lately, when others doubt it. For so
-    /// long it does not run because it is named.
-    fn leave_hint(&mut self, to: Option<PublicKey>) {
+    /// Moves the hint to the target of a leadership transfer. If this node was named too recently, gossip moves the hint
+    /// later, when the voters suspect it. Until then this node does not campaign because of the hint.
+    fn move_hint(&mut self, to: Option<PublicKey>) {
         let now_us = clock::now_us();
-        self.left_us = now_us + 2 * self.settings.ledger.log.election_us;
-        if let Some(Ok(sends)) = to.map(|to| self.gossip.hand_over(now_us, self.rng.u64(..), to)) {
-            self.whisper(sends);
+        self.ignore_hints_until_us = now_us + 2 * self.settings.ledger.log.election_us;
+        if let Some(Ok(sends)) = to.map(|to| self.gossip.transfer_leadership(now_us, self.rng.u64(..), to)) {
+            self.send_gossip(sends);
         }
     }
 
-    /// Hearsay depends on no disk.
-    pub(super) fn whisper(&mut self, sends: Vec<Send>) {
-        for Send { to, message } in sends {
-            let address = self.book.member(&to).map(|member| member.address);
+    /// Sends gossip messages at once: they depend on no record.
+    pub(super) fn send_gossip(&mut self, sends: Vec<Transmit>) {
+        for Transmit { to, message } in sends {
+            let address = self.address_book.member(&to).map(|member| member.address);
             let (Some(address), Ok(bytes)) = (address, message.encode()) else { continue };
             self.counts.gossip_messages += 1;
             self.counts.gossip_bytes += bytes.len() as u64;
-            self.lines.send(&to, &address, self.packet(Said::Gossip(bytes.into())));
+            self.peers.send(&to, &address, self.packet(Envelope::Gossip(bytes.into())));
         }
     }
 
-    /// Something that only a leader can do.
-    pub(super) fn lead(&mut self, wanted: Wanted, reply: oneshot::Sender<Led>) {
+    /// Executes a command of the leader.
+    pub(super) fn execute(&mut self, command: LeaderCommand, reply: oneshot::Sender<LeaderReply>) {
         let leader = self.core.leader();
         if leader != Some(self.me) || !self.core.is_ready() {
-            let elsewhere =
-                leader.filter(|leader| *leader != self.me).and_then(|leader| self.book.key(leader));
-            drop(reply.send(Err(NotLed::Elsewhere(elsewhere.or_else(|| self.hearsay())))));
+            let known =
+                leader.filter(|leader| *leader != self.me).and_then(|leader| self.address_book.key(leader));
+            drop(reply.send(Err(LeaderError::NotLeader(known.or_else(|| self.hinted_leader())))));
             return;
         }
-        let Wanted::HandOver(to) = wanted;
-        match to.or_else(|| self.furthest()).and_then(|to| self.id_of(&to)) {
+        let LeaderCommand::TransferLeadership(to) = command;
+        match to.or_else(|| self.most_advanced_voter()).and_then(|to| self.id_of(&to)) {
             Some(to) => {
-                self.led.push(reply);
-                self.step(Input::HandOver(to));
+                self.transfer_callers.push(reply);
+                self.step(Input::TransferLeadership(to));
             }
-            None => drop(reply.send(Err(NotLed::Because("there is nobody else who votes".to_owned())))),
+            None => drop(reply.send(Err(LeaderError::Rejected("there is no other voter".to_owned())))),
         }
     }
 
-    /// The other voter that has come furthest, as far as is known.
-    fn furthest(&self) -> Option<PublicKey> {
+    /// Returns the other voter with the highest known applied index.
+    fn most_advanced_voter(&self) -> Option<PublicKey> {
         let votes = |key: &PublicKey| {
             self.id_of(key).is_some_and(|id| id != self.me && self.core.state().voters().contains(id))
         };
-        let told = self.heads.iter().filter(|(key, _)| votes(key));
-        told.max_by_key(|(_, told)| told.head.index).map(|(key, _)| *key)
+        let status = self.peer_statuses.iter().filter(|(key, _)| votes(key));
+        status.max_by_key(|(_, status)| status.head.index).map(|(key, _)| *key)
     }
 
-    /// Entries after a place, as far as they are kept.
-    pub(super) fn history(&self, after: Slot, limit: usize) -> History<M> {
+    /// Returns at most `limit` entries after an index, if the node keeps them.
+    pub(super) fn history(&self, after: Slot, limit: usize) -> HistoryReply<M> {
         let first = self.core.first_kept();
         let from = after.next();
         if from < first {
@@ -182,10 +186,10 @@ impl<M: Housed> Task<M> {
         }
         let skipped = usize::try_from(from.0 - first.0).unwrap_or(usize::MAX);
         let entries = self.core.history.iter().skip(skipped).take(limit);
-        let page = |(at, entry): (u64, &crate::Logged<Estate<M>>)| Page {
+        let entry_at = |(at, entry): (u64, &crate::LogEntry<NodeState<M>>)| HistoryEntry {
             index: Slot(from.0 + at),
             entry: entry.clone(),
         };
-        Ok((0..).zip(entries).map(page).collect())
+        Ok((0..).zip(entries).map(entry_at).collect())
     }
 }

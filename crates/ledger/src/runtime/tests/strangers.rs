@@ -1,107 +1,114 @@
-//! Who does not belong here, and who says what is not so.
+//! Nodes that are not members, and members that send forged messages.
 
 use bytes::Bytes;
-use holdoff_net::{Key, Refusal};
-use holdoff_paxos::log::{Candidacy, Message, Term};
+use holdoff_net::{CloseReason, SecretKey};
+use holdoff_paxos::log::{self, Term, VoteRequest};
 
-use super::cluster::{NAME, Place, add, admit, submit, sum, until};
-use crate::certificate::{Certificate, Head, Seal, Signature};
-use crate::ledger::{Letter, LetterOf};
-use crate::runtime::identity::node_id;
-use crate::runtime::lines::Lines;
-use crate::runtime::wire::{self, Packet, Reply, Request, Said};
-use crate::runtime::{Books, Contact, Estate, Node};
-use crate::{How, NodeId, Slot, TxId};
+use super::{NAME, TestNode, add, admit, submit, sum, until};
+use crate::certificate::{Certificate, Head, HeadSignature, SignatureShare};
+use crate::ledger::{Message, MessageOf};
+
+use crate::runtime::peers::Peers;
+use crate::runtime::wire::{self, Envelope, Packet, Reply, Request};
+use crate::runtime::{DefaultMachine, Node, NodeState, PeerAddress};
+use crate::{Consistency, NodeId, Slot, TxId};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_is_not_a_member_gets_no_further_than_the_door() {
-    let place = Place::new().await;
-    let node = place.host().found(NAME).unwrap();
+async fn a_node_that_is_not_a_member_is_disconnected() {
+    let test_node = TestNode::new().await;
+    let node = test_node.host().create(NAME).unwrap();
     submit(&node, 1).await;
-    let lines = Lines::new(Key::generate().unwrap()).unwrap();
-    let Contact { key, address } = place.host().contact();
-    let link = lines.link(&key, &address).unwrap();
-    let why = link.ask::<Reply>(&Request::Who(NAME.to_owned())).await.unwrap_err();
-    assert!(matches!(why, holdoff_net::Error::Refused { reason: Refusal::NotAllowed, .. }), "{why:?}");
-    // Nor does one that means to join, until somebody has admitted it.
-    let other = Place::new().await;
-    other.host().join(NAME, &[place.host().contact()]).unwrap();
+    let peers = Peers::new(SecretKey::generate().unwrap()).unwrap();
+    let PeerAddress { key, address } = test_node.host().contact();
+    let link = peers.link(&key, &address).unwrap();
+    let why = link.call_value::<Reply>(&Request::DescribeLedger(NAME.to_owned())).await.unwrap_err();
+    assert!(matches!(why, holdoff_net::Error::Refused { reason: CloseReason::NotAllowed, .. }), "{why:?}");
+    // A joining node is disconnected, too, until a member has admitted it.
+    let other = TestNode::new().await;
+    other.host().join(NAME, &[test_node.host().contact()]).unwrap();
     assert!(other.host().joined(NAME, std::time::Duration::from_millis(500)).await.is_err());
     admit(&node, other.host().contact(), "other", false).await;
     other.node().await;
 }
 
-/// A member that does not vote, and says whatever it likes.
+/// A learner that sends forged messages.
 struct Liar {
-    lines: Lines,
-    victim: Contact,
-    node: Node<Books>,
+    peers: Peers,
+    victim: PeerAddress,
+    node: Node<DefaultMachine>,
     id: NodeId,
-    life: u64,
+    incarnation: u64,
 }
 
 impl Liar {
-    async fn new(place: &Place, node: &Node<Books>) -> Self {
-        let (key, life) = (Key::generate().unwrap(), 77);
-        let contact = Contact { key: key.public(), address: "127.0.0.1:1".to_owned() };
+    async fn new(test_node: &TestNode, node: &Node<DefaultMachine>) -> Self {
+        let (key, incarnation) = (SecretKey::generate().unwrap(), 77);
+        let contact = PeerAddress { key: key.public(), address: "127.0.0.1:1".to_owned() };
         admit(node, contact.clone(), "liar", false).await;
-        let (lines, id) = (Lines::new(key).unwrap(), node_id(&contact.key, life));
-        let liar = Self { lines, victim: place.host().contact(), node: node.clone(), id, life };
-        let head = wire::Head::default();
-        liar.say(Said::Here(head));
-        until("it is known", || async {
+        let (peers, id) = (Peers::new(key).unwrap(), NodeId::derive(contact.key.as_bytes(), incarnation));
+        let liar = Self { peers, victim: test_node.host().contact(), node: node.clone(), id, incarnation };
+        let head = wire::AppliedHead::default();
+        liar.send(Envelope::PeerStatus(head));
+        until("the roster has its incarnation", || async {
             let status = node.status().await.unwrap();
-            status.members.iter().any(|member| member.key == contact.key && member.member.life == Some(life))
+            status
+                .members
+                .iter()
+                .any(|member| member.key == contact.key && member.member.incarnation == Some(incarnation))
         })
         .await;
         liar
     }
 
-    fn say(&self, said: Said) {
-        let packet = Packet { ledger: self.node.ledger(), life: self.life, said };
-        self.lines.send(&self.victim.key, &self.victim.address, packet);
+    fn send(&self, envelope: Envelope) {
+        let packet = Packet { ledger: self.node.ledger(), incarnation: self.incarnation, envelope };
+        self.peers.send(&self.victim.key, &self.victim.address, packet);
     }
 
-    fn write(&self, letter: &LetterOf<Estate<Books>>) {
-        self.say(Said::Letter(holdoff_net::encode(letter).unwrap()));
+    fn send_message(&self, message: &MessageOf<NodeState<DefaultMachine>>) {
+        self.send(Envelope::Message(holdoff_net::encode(message).unwrap()));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_forged_is_refused_and_counted() {
-    let place = Place::new().await;
-    let node = place.host().found(NAME).unwrap();
+async fn forged_messages_are_rejected_and_counted() {
+    let test_node = TestNode::new().await;
+    let node = test_node.host().create(NAME).unwrap();
     submit(&node, 1).await;
-    let liar = Liar::new(&place, &node).await;
+    let liar = Liar::new(&test_node, &node).await;
     let before = node.status().await.unwrap();
     let head = Head {
         index: Slot(before.head.index.0 + 1000),
         hash: before.head.hash,
         term: Term::new(Slot(1), 9, liar.id),
         start: Slot(1),
-        voters: crate::runtime::About { ledger: node.ledger(), founder: before.node }.voters().unwrap(),
+        voters: crate::runtime::LedgerInfo { ledger: node.ledger(), founder: before.node }.voters().unwrap(),
         machine: before.state_hash,
         done: before.state_hash,
     };
-    let signature = Signature(vec![1; 100]);
-    let certificate = Certificate { head: head.clone(), seals: vec![(before.node, signature.clone())] };
-    liar.write(&Letter::Certified(certificate.clone()));
-    liar.write(&Letter::History {
+    let signature = HeadSignature(vec![1; 100]);
+    let certificate = Certificate { head: head.clone(), signatures: vec![(before.node, signature.clone())] };
+    liar.send_message(&Message::Certificate(certificate.clone()));
+    liar.send_message(&Message::History {
         first: before.head.index.next(),
         entries: Vec::new(),
         rest: Vec::new(),
         certificate,
     });
-    liar.write(&Letter::Seal(Seal { head, signature, stone: Slot(1) }));
+    liar.send_message(&Message::SignatureShare(SignatureShare {
+        head,
+        signature,
+        latest_configuration: Slot(1),
+    }));
     let term = Term::new(Slot(1), 1 << 40, liar.id);
-    let candidacy = Candidacy { trial: false, term, accepted: term, last: Slot(u64::MAX) };
-    liar.write(&Letter::Log(Message::Vote(candidacy)));
-    liar.say(Said::Letter(Bytes::from_static(b"\xff\xff\xff")));
-    liar.say(Said::Gossip(Bytes::from_static(b"\xff\xff\xff")));
-    liar.say(Said::Part(true, Bytes::from_static(b"\xff")));
-    until("it is counted", || async {
+    let candidacy = VoteRequest { is_pre_vote: false, term, accepted: term, last: Slot(u64::MAX) };
+    liar.send_message(&Message::Log(log::Message::RequestVote(candidacy)));
+    liar.send(Envelope::Message(Bytes::from_static(b"\xff\xff\xff")));
+    liar.send(Envelope::Gossip(Bytes::from_static(b"\xff\xff\xff")));
+    liar.send(Envelope::Fragment(true, Bytes::from_static(b"\xff")));
+    until("the message is counted", || async {
         let status = node.status().await.unwrap();
-        let is_garbage = status.counts.garbage >= 2;
+        let is_garbage = status.counts.malformed >= 2;
         if is_garbage && status.core.forged_certificates >= 1 { Ok(()) } else { Err(status) }
     })
     .await
@@ -111,29 +118,31 @@ async fn what_is_forged_is_refused_and_counted() {
     assert_eq!(after.head, before.head);
     assert!(after.certified <= after.head.index, "{after:?}");
     submit(&node, 1).await;
-    assert_eq!(sum(&node, How::Quorum).await.unwrap(), 2);
+    assert_eq!(sum(&node, Consistency::Quorum).await.unwrap(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_lost_its_storage_is_nobody_until_it_is_made_known() {
-    let place = Place::new().await;
-    let node = place.host().found(NAME).unwrap();
+async fn messages_of_an_unregistered_incarnation_are_rejected() {
+    let test_node = TestNode::new().await;
+    let node = test_node.host().create(NAME).unwrap();
     submit(&node, 1).await;
-    let liar = Liar { life: 78, ..Liar::new(&place, &node).await };
+    let liar = Liar { incarnation: 78, ..Liar::new(&test_node, &node).await };
     let submitted =
-        |tx_id| Letter::Submit { tx_id, goal: crate::machine::Either::Second(add(100)), relayed: false };
-    liar.write(&submitted(TxId(1)));
-    until("it is counted", || async { node.status().await.unwrap().counts.strangers > 0 }).await;
-    assert_eq!(sum(&node, How::Quorum).await.unwrap(), 1);
-    // Nor does a member of one ledger belong to another.
-    let other = place.host().found("other").unwrap();
+        |tx_id| Message::Submit { tx_id, goal: crate::machine::Either::Second(add(100)), relayed: false };
+    liar.send_message(&submitted(TxId(1)));
+    until("the message is counted", || async { node.status().await.unwrap().counts.unknown_senders > 0 })
+        .await;
+    assert_eq!(sum(&node, Consistency::Quorum).await.unwrap(), 1);
+    // A member of one ledger is not a member of another.
+    let other = test_node.host().create("other").unwrap();
     submit(&other, 1).await;
     let packet = Packet {
         ledger: other.ledger(),
-        life: 77,
-        said: Said::Letter(holdoff_net::encode(&submitted(TxId(2))).unwrap()),
+        incarnation: 77,
+        envelope: Envelope::Message(holdoff_net::encode(&submitted(TxId(2))).unwrap()),
     };
-    liar.lines.send(&liar.victim.key, &liar.victim.address, packet);
-    until("it is counted", || async { other.status().await.unwrap().counts.strangers > 0 }).await;
-    assert_eq!(sum(&other, How::Quorum).await.unwrap(), 1);
+    liar.peers.send(&liar.victim.key, &liar.victim.address, packet);
+    until("the message is counted", || async { other.status().await.unwrap().counts.unknown_senders > 0 })
+        .await;
+    assert_eq!(sum(&other, Consistency::Quorum).await.unwrap(), 1);
 }

@@ -1,40 +1,48 @@
-//! The table that all nodes replicate: the interface of this engine to a ledger.
+//! The table that all nodes of a ledger replicate: the interface of this engine to a ledger, and its implementation by a
+//! node.
 
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use holdoff_ledger::TxId;
-use holdoff_ledger::machine::{Change, Commands, Key, Value, Values};
+use holdoff_ledger::machine::{Commands, Either, GoalError, Key, RowChange, StateMachine, Value, Values};
+use holdoff_ledger::runtime::{self, DefaultMachine, HistorySubscription, Node, Role};
+use holdoff_ledger::{Consistency, Outcome, Slot, TxId};
+use uuid::Uuid;
 
 use crate::Error;
 use crate::store::Result;
 
+/// The time limit of one request to the ledger. A contender for a lock stops waiting sooner.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+type Goal = <DefaultMachine as StateMachine>::Goal;
+type Answer = <DefaultMachine as StateMachine>::Answer;
+
 /// The required freshness of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Fresh {
+pub(crate) enum ReadConsistency {
     /// The local copy of this node: it includes all earlier responses to this node, but may lack newer writes of
     /// others.
-    AtHand,
+    Local,
     /// Not older than the request.
     Newest,
 }
 
 /// The outcome of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Said {
+pub(crate) enum TxOutcome {
     /// It was committed.
-    Done,
+    Committed,
     /// A value was not as expected. It has changed nothing.
-    Differs,
-    /// Unknown: it may have been committed, or may be committed later.
-    Unknown,
+    Conflict,
 }
 
 /// An event of a table.
 #[derive(Clone, Debug)]
-pub(crate) enum News {
+pub(crate) enum TableEvent {
     /// These rows have changed.
-    Changed(Vec<Change<Key, Value>>),
+    Changed(Vec<RowChange<Key, Value>>),
     /// Changes were missed.
     Missed,
 }
@@ -43,24 +51,139 @@ pub(crate) enum News {
 #[async_trait]
 pub(crate) trait Table: Send + Sync + Debug {
     /// Executes commands that change nothing. Returns their results, and the last index of the history they include.
-    async fn read(&self, commands: Commands, fresh: Fresh) -> Result<(u64, Values)>;
+    async fn read(&self, commands: Commands, consistency: ReadConsistency) -> Result<(u64, Values)>;
 
-    /// Executes all commands or none. The same id is the same transaction, and is committed at most once. Also after an
-    /// error it may have been committed, or may be committed later.
-    async fn submit(&self, tx_id: TxId, commands: Commands) -> Result<Said>;
+    /// Executes all commands or none, and waits until the outcome is known. The same id is the same transaction, and is
+    /// committed at most once. After an error or a cancellation it may have been committed, or may be committed later:
+    /// call this again with the same id to resolve it.
+    async fn submit(&self, tx_id: TxId, commands: Commands) -> Result<TxOutcome>;
 
     /// Subscribes to all changes from now on.
-    fn follow(&self) -> Result<Box<dyn Following>>;
+    fn subscribe(&self) -> Result<Box<dyn TableSubscription>>;
 }
 
 /// A subscription to changes.
 #[async_trait]
-pub(crate) trait Following: Send {
+pub(crate) trait TableSubscription: Send {
     /// Waits for the next event; `None` if the table is gone.
-    async fn next(&mut self) -> Option<News>;
+    async fn next(&mut self) -> Option<TableEvent>;
 }
 
-/// Returns the error of an unexpected response, or of a failed request.
-pub(crate) fn trouble(transient: bool, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-    Error::Store { transient, source: source.into() }
+/// A node of a ledger, as a table.
+#[async_trait]
+impl Table for Node<DefaultMachine> {
+    async fn read(&self, commands: Commands, consistency: ReadConsistency) -> Result<(u64, Values)> {
+        let goal = Either::Second(commands);
+        let how = match consistency {
+            ReadConsistency::Local => Consistency::Local,
+            ReadConsistency::Newest if knows_no_leader(self).await? => {
+                return read_in_order(self, goal).await;
+            }
+            ReadConsistency::Newest => Consistency::Quorum,
+        };
+        let (index, answer) = self.read(goal, how, REQUEST_TIMEOUT).await.map_err(node_error)?;
+        values(index, answer.map_err(|why| Error::store(false, why))?)
+    }
+
+    async fn submit(&self, tx_id: TxId, commands: Commands) -> Result<TxOutcome> {
+        match self
+            .submit_until_known(tx_id, Either::Second(commands), REQUEST_TIMEOUT)
+            .await
+            .map_err(node_error)?
+        {
+            Outcome::Committed { .. } => Ok(TxOutcome::Committed),
+            Outcome::Failed { why: GoalError::Differs { .. }, .. } => Ok(TxOutcome::Conflict),
+            Outcome::Failed { why, .. } => Err(Error::store(false, why)),
+            Outcome::NoQuorum => Err(Error::store(true, "the ledger has no majority of its voters")),
+            Outcome::TooMany => Err(Error::store(true, "this node has too many transactions in flight")),
+            _ => Err(Error::store(true, "the outcome of the transaction is unknown")),
+        }
+    }
+
+    fn subscribe(&self) -> Result<Box<dyn TableSubscription>> {
+        let here = self.watch_status().borrow().head.index;
+        Ok(Box::new(self.subscribe(here)))
+    }
+}
+
+#[async_trait]
+impl TableSubscription for HistorySubscription<DefaultMachine> {
+    async fn next(&mut self) -> Option<TableEvent> {
+        loop {
+            match self.next().await.ok()? {
+                Err(_) => return Some(TableEvent::Missed),
+                Ok(page) => {
+                    if let Some(Either::Second(diff)) = page.diff() {
+                        return Some(TableEvent::Changed(diff.iter().cloned().collect()));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Returns whether the node is a learner that knows no leader. A member that does not vote cannot query the leader, but
+/// its transactions reach the leader.
+async fn knows_no_leader(node: &Node<DefaultMachine>) -> Result<bool> {
+    if node.watch_status().borrow().leader.is_some() {
+        return Ok(false);
+    }
+    Ok(node.status().await.map_err(node_error)?.role == Role::Learner)
+}
+
+/// Reads by a transaction, which is ordered after all earlier transactions.
+async fn read_in_order(node: &Node<DefaultMachine>, goal: Goal) -> Result<(u64, Values)> {
+    let tx_id = TxId(Uuid::new_v4().as_u128());
+    match node.submit(tx_id, goal, REQUEST_TIMEOUT).await.map_err(node_error)? {
+        Outcome::Committed { index, result } => values(index, result),
+        Outcome::Failed { why, .. } => Err(Error::store(false, why)),
+        _ => Err(Error::store(true, "the ledger has no majority of its voters")),
+    }
+}
+
+fn values(index: Slot, answer: Answer) -> Result<(u64, Values)> {
+    match answer {
+        Either::Second(values) => Ok((index.0, values)),
+        Either::First(_) => Err(Error::store(false, "the ledger answered a query for values with facts")),
+    }
+}
+
+/// Converts an error. A stopped node does not recover by itself; the listed errors may be transient.
+fn node_error(error: runtime::Error) -> Error {
+    use runtime::Error::{Busy, Net, NoLeader, Rejected};
+    Error::store(matches!(error, Busy | Net(_) | NoLeader(_) | Rejected(_)), error)
+}
+
+/// The function that looks up the node, and returns it as soon as there is one.
+pub(crate) struct NodeLookup(Box<dyn Fn() -> Option<Node<DefaultMachine>> + Send + Sync>);
+
+impl NodeLookup {
+    pub(crate) fn new(find: impl Fn() -> Option<Node<DefaultMachine>> + Send + Sync + 'static) -> Self {
+        Self(Box::new(find))
+    }
+
+    fn node(&self) -> Result<Node<DefaultMachine>> {
+        (self.0)().ok_or_else(|| Error::store(true, "the node has not joined the ledger yet, or has stopped"))
+    }
+}
+
+#[async_trait]
+impl Table for NodeLookup {
+    async fn read(&self, commands: Commands, consistency: ReadConsistency) -> Result<(u64, Values)> {
+        Table::read(&self.node()?, commands, consistency).await
+    }
+
+    async fn submit(&self, tx_id: TxId, commands: Commands) -> Result<TxOutcome> {
+        Table::submit(&self.node()?, tx_id, commands).await
+    }
+
+    fn subscribe(&self) -> Result<Box<dyn TableSubscription>> {
+        Table::subscribe(&self.node()?)
+    }
+}
+
+impl fmt::Debug for NodeLookup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NodeLookup({:?})", (self.0)())
+    }
 }

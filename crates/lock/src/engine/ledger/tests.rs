@@ -1,48 +1,53 @@
 //! The promises of this engine beyond those of all engines, on a table in memory that can fail.
 
 mod chaos;
-mod faults;
-mod promises;
-pub(crate) mod world;
+pub(crate) mod shared_table;
 
 use std::time::Duration;
 
+use holdoff_ledger::machine::limits::TEXT_BYTES;
 use holdoff_policy::Policy;
 use uuid::Uuid;
 
-use crate::store::{Answer, Bid, Held, LeaseStore};
-use crate::{Key, Nonce, Owner, Token};
+use super::MAX_WAITERS;
+use super::stored_lock::{StoredLock, WriteParams};
+use crate::notify::Notification;
+use crate::row::{Row, TokenBase};
+use crate::store::{AcquireOutcome, AcquireRefusal, AcquireRequest, LeaseStore};
+use crate::{LockKey, Nonce, Owner, Token};
+use shared_table::{Fault, SharedTable};
 
 const LEASE: Duration = Duration::from_secs(10);
+const SECOND: Duration = Duration::from_secs(1);
 
-fn key(name: &str) -> Key {
-    Key::new("default", name).unwrap()
+fn key(name: &str) -> LockKey {
+    LockKey::new("default", name).unwrap()
 }
 
 fn nonce(number: u128) -> Nonce {
     Nonce::new(Uuid::from_u128(number))
 }
 
-fn bid(number: u128) -> Bid {
+fn request(number: u128) -> AcquireRequest {
     let owner = Owner { nonce: nonce(number), name: format!("owner {number}") };
-    Bid { key: key("a"), owner, lease: LEASE, waits: None }
+    AcquireRequest { key: key("a"), owner, lease: LEASE, waits_for: None }
 }
 
-fn waiting(number: u128) -> Bid {
-    Bid { waits: Some(LEASE), ..bid(number) }
+fn waiting(number: u128) -> AcquireRequest {
+    AcquireRequest { waits_for: Some(LEASE), ..request(number) }
 }
 
-async fn granted(store: &impl LeaseStore, bid: &Bid) -> Token {
-    match store.try_acquire(bid).await.unwrap() {
-        Answer::Granted(token) => token,
-        Answer::Held(held) => panic!("not granted: {held:?}"),
+async fn granted(store: &impl LeaseStore, request: &AcquireRequest) -> Token {
+    match store.try_acquire(request).await.unwrap() {
+        AcquireOutcome::Granted(token) => token,
+        AcquireOutcome::Refused(held) => panic!("not granted: {held:?}"),
     }
 }
 
-async fn held(store: &impl LeaseStore, bid: &Bid) -> Held {
-    match store.try_acquire(bid).await.unwrap() {
-        Answer::Granted(token) => panic!("granted with {token}"),
-        Answer::Held(held) => held,
+async fn refused(store: &impl LeaseStore, request: &AcquireRequest) -> AcquireRefusal {
+    match store.try_acquire(request).await.unwrap() {
+        AcquireOutcome::Granted(token) => panic!("granted with {token}"),
+        AcquireOutcome::Refused(held) => held,
     }
 }
 
@@ -50,6 +55,243 @@ async fn held(store: &impl LeaseStore, bid: &Bid) -> Held {
 fn the_policy_is_valid() {
     assert_eq!(
         (super::policy().cap(), super::policy().attempts()),
-        (super::STEP * super::TRIES, Policy::UNLIMITED)
+        (super::PAUSE_STEP * super::MAX_ATTEMPTS, Policy::UNLIMITED)
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_expires_after_it_was_seen_unrenewed_for_its_duration() {
+    let shared = SharedTable::default();
+    let (store, early, late) = (shared.open(), shared.open(), shared.open());
+    let token = granted(&store, &request(1)).await;
+    tokio::time::sleep(LEASE / 2).await;
+    let first = refused(&early, &request(2)).await;
+    assert_eq!(first.free_in, LEASE, "the first observation starts the lease");
+    tokio::time::sleep(9 * SECOND).await;
+    assert!(refused(&early, &request(2)).await.free_in <= SECOND);
+    assert!(refused(&late, &request(3)).await.free_in == LEASE);
+    assert!(store.renew(&key("a"), nonce(1), token, LEASE).await.unwrap());
+    tokio::time::sleep(2 * SECOND).await;
+    assert_eq!(refused(&early, &request(2)).await.free_in, LEASE, "it was renewed");
+    tokio::time::sleep(LEASE).await;
+    assert!(granted(&early, &request(2)).await > token);
+    assert!(!store.renew(&key("a"), nonce(1), token, LEASE).await.unwrap());
+}
+
+/// A subscriber sees renewals as they are applied, and needs no request to start counting.
+#[tokio::test(start_paused = true)]
+async fn a_subscriber_counts_from_the_last_renewal() {
+    let shared = SharedTable::default();
+    let (store, other) = (shared.open(), shared.open());
+    let token = granted(&store, &request(1)).await;
+    let _listening = other.subscribe(&key("a"));
+    refused(&other, &waiting(2)).await;
+    tokio::time::sleep(LEASE / 2).await;
+    assert!(store.renew(&key("a"), nonce(1), token, LEASE).await.unwrap());
+    tokio::time::sleep(9 * SECOND).await;
+    assert!(refused(&other, &waiting(2)).await.free_in <= SECOND);
+    tokio::time::sleep(SECOND).await;
+    assert!(granted(&other, &waiting(2)).await > token);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stale_local_copy_has_no_effect() {
+    let shared = SharedTable::default();
+    let (client, store) = (shared.client(), shared.open());
+    let old = client.open();
+    client.fall_behind();
+    let token = granted(&store, &request(1)).await;
+    assert!(refused(&old, &request(2)).await.holder.is_some(), "it looked free");
+    client.fall_behind();
+    assert!(store.release(&key("a"), nonce(1), token).await.unwrap());
+    let second = granted(&old, &request(2)).await;
+    assert!(second > token, "it looked held");
+    assert!(old.renew(&key("a"), nonce(2), second, LEASE).await.unwrap());
+    assert!(old.release(&key("a"), nonce(2), second).await.unwrap());
+    client.fall_behind();
+    let third = granted(&store, &request(3)).await;
+    assert_eq!(old.force_release(&key("a")).await.unwrap().unwrap().token, third);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_uncontended_lock_takes_one_transaction_per_call() {
+    let shared = SharedTable::default();
+    let store = shared.open();
+    let token = granted(&store, &request(1)).await;
+    assert!(store.renew(&key("a"), nonce(1), token, LEASE).await.unwrap());
+    assert!(store.release(&key("a"), nonce(1), token).await.unwrap());
+    assert_eq!(shared.counts(), (3, 0), "one transaction each, and no read of the newest row");
+    granted(&store, &request(2)).await;
+    let (written, _) = shared.counts();
+    refused(&store, &request(3)).await;
+    assert_eq!(shared.counts().0, written, "a contender that does not wait is not recorded");
+    for _ in 0..4 {
+        refused(&store, &waiting(4)).await;
+        tokio::time::sleep(LEASE / 5).await;
+    }
+    assert_eq!(shared.counts().0, written + 1, "a registration lasts for several requests");
+}
+
+#[tokio::test(start_paused = true)]
+async fn missed_changes_notify_all_subscribers() {
+    let shared = SharedTable::default();
+    let store = shared.open();
+    let mut listening = store.subscribe(&key("a"));
+    shared.miss();
+    assert_eq!(listening.recv().await, Notification::MayBeFree);
+    shared.hang_up();
+    assert_eq!(listening.recv().await, Notification::MayBeFree, "it follows again");
+    let token = granted(&store, &request(1)).await;
+    refused(&store, &waiting(2)).await;
+    assert!(store.release(&key("a"), nonce(1), token).await.unwrap());
+    assert_eq!(listening.recv().await, Notification::ReservedFor(nonce(2)));
+}
+
+/// A row that is too long could not be written, and the lock could not be released.
+#[test]
+fn the_longest_row_fits() {
+    let key = LockKey::new(&"\u{1}".repeat(200), vec![b'"'; 64 * 1024]).unwrap();
+    let mut row = Row::new(Duration::ZERO);
+    let token_base = TokenBase { epoch: (1 << 24) - 1, floor: Token::new(0) };
+    let longest = Duration::from_secs(u64::from(u32::MAX));
+    for _ in 0..=MAX_WAITERS {
+        let owner = Owner { nonce: Nonce::random(), name: "\u{1}".repeat(256) };
+        row.try_acquire(&owner, longest, Some(longest), token_base, Duration::ZERO);
+    }
+    row.reserved = row.waiters.first().copied();
+    let params = WriteParams { version: u64::MAX, now: Duration::ZERO, renewed: None, written_s: u64::MAX };
+    let entry = StoredLock::written(&key, &row, None, params);
+    let value = entry.value().unwrap();
+    assert_eq!(StoredLock::read(&value).unwrap(), entry);
+    let length = serde_json::to_string(&entry).unwrap().len();
+    assert!(length <= TEXT_BYTES, "{length}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_beyond_the_limit_are_not_recorded() {
+    let shared = SharedTable::default();
+    let store = shared.open();
+    granted(&store, &request(1)).await;
+    let many = u128::try_from(MAX_WAITERS).unwrap() + 10;
+    for number in 2..many {
+        let refusal = refused(&store, &waiting(number)).await;
+        assert!(usize::try_from(refusal.waiting).unwrap() <= MAX_WAITERS);
+    }
+    let briefly = AcquireRequest { waits_for: Some(SECOND), ..request(2) };
+    assert_eq!(refused(&store, &briefly).await.waiting, u32::try_from(MAX_WAITERS).unwrap());
+}
+
+/// Asks for the lock, and stops waiting.
+async fn abandon(store: &impl LeaseStore, request: &AcquireRequest) {
+    let asking = tokio::time::timeout(Duration::from_secs(1), store.try_acquire(request));
+    assert!(asking.await.is_err(), "there was a response");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transaction_with_an_unknown_outcome_is_executed_once() {
+    for fault in [Fault::LoseResponse, Fault::LoseRequest] {
+        let shared = SharedTable::default();
+        let (store, other) = (shared.open(), shared.open());
+        for number in 1..=3 {
+            shared.strike(fault);
+            let token = granted(&store, &request(number)).await;
+            assert_eq!(token, Token::new(u64::try_from(number).unwrap()), "{fault:?}: it was granted once");
+            assert!(refused(&other, &request(9)).await.holder.is_some());
+            shared.strike(fault);
+            assert!(store.renew(&key("a"), nonce(number), token, LEASE).await.unwrap());
+            shared.strike(fault);
+            assert!(store.release(&key("a"), nonce(number), token).await.unwrap());
+        }
+        shared.strike(fault);
+        assert_eq!(store.bump_epoch().await.unwrap(), 1, "{fault:?}: it was raised once");
+        assert_eq!(shared.faults_left(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_without_a_response_is_read_back_by_nonce() {
+    for fault in [Fault::Hang, Fault::Delay] {
+        let shared = SharedTable::default();
+        let store = shared.open();
+        shared.strike(fault);
+        abandon(&store, &request(1)).await;
+        assert_eq!(store.granted(&key("a"), nonce(1)).await.unwrap(), Some(Token::new(1)), "{fault:?}");
+        assert_eq!(granted(&store, &request(1)).await, Token::new(1));
+        shared.arrive();
+        assert_eq!(store.granted(&key("a"), nonce(1)).await.unwrap(), Some(Token::new(1)));
+    }
+}
+
+/// The request is in flight while its nonce is withdrawn: the lock must not be granted to it later.
+#[tokio::test(start_paused = true)]
+async fn a_withdrawn_request_that_arrives_later_has_no_effect() {
+    for fault in [Fault::Hang, Fault::Delay] {
+        let shared = SharedTable::default();
+        let (store, other) = (shared.open(), shared.open());
+        shared.strike(fault);
+        abandon(&store, &request(1)).await;
+        store.withdraw(&key("a"), nonce(1)).await.unwrap();
+        shared.arrive();
+        assert_eq!(other.granted(&key("a"), nonce(1)).await.unwrap(), None, "{fault:?}");
+        let token = granted(&other, &request(2)).await;
+
+        shared.strike(fault);
+        let refusal = refused(&store, &waiting(3)).await;
+        assert_eq!(refusal.holder.unwrap().token, token, "a refusal does not wait for the registration");
+        store.withdraw(&key("a"), nonce(3)).await.unwrap();
+        shared.arrive();
+        assert_eq!(other.read(&key("a")).await.unwrap().unwrap().waiting, 0, "{fault:?}");
+        assert!(other.release(&key("a"), nonce(2), token).await.unwrap());
+        granted(&other, &request(4)).await;
+    }
+}
+
+/// While the outcome of a request cannot be resolved, no other operation for its nonce is executed.
+#[tokio::test(start_paused = true)]
+async fn an_outcome_stays_unknown_without_a_leader() {
+    let shared = SharedTable::default();
+    let store = shared.open();
+    shared.strike(Fault::Delay);
+    abandon(&store, &request(1)).await;
+    for _ in 0..3 {
+        shared.strike(Fault::NoQuorum);
+    }
+    assert!(store.granted(&key("a"), nonce(1)).await.unwrap_err().is_transient());
+    assert!(store.withdraw(&key("a"), nonce(1)).await.is_err());
+    assert!(store.try_acquire(&request(1)).await.is_err());
+    assert_eq!(shared.faults_left(), 0);
+    store.withdraw(&key("a"), nonce(1)).await.unwrap();
+    shared.arrive();
+    assert_eq!(store.granted(&key("a"), nonce(1)).await.unwrap(), None);
+    granted(&store, &request(2)).await;
+}
+
+/// The request was made when the lock had no row. Meanwhile other contenders held the lock, and it was pruned.
+#[tokio::test(start_paused = true)]
+async fn a_late_request_for_a_pruned_lock_is_rejected() {
+    let shared = SharedTable::default();
+    let (store, other) = (shared.open(), shared.open());
+    shared.strike(Fault::Delay);
+    abandon(&store, &request(1)).await;
+    let mut last = Token::new(0);
+    for number in 2..5 {
+        last = granted(&other, &request(number)).await;
+        assert!(other.release(&key("a"), nonce(number), last).await.unwrap());
+    }
+    assert_eq!(other.prune(Duration::ZERO, 10).await.unwrap(), 1);
+    shared.arrive();
+    assert_eq!(other.read(&key("a")).await.unwrap(), None, "it would have an earlier token");
+    assert!(granted(&store, &request(1)).await > last);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_grant_of_an_earlier_epoch_is_rejected() {
+    let shared = SharedTable::default();
+    let (store, other) = (shared.open(), shared.open());
+    shared.strike(Fault::Delay);
+    abandon(&store, &request(1)).await;
+    assert_eq!(other.bump_epoch().await.unwrap(), 1);
+    shared.arrive();
+    assert_eq!(other.granted(&key("a"), nonce(1)).await.unwrap(), None);
+    assert_eq!(granted(&store, &request(1)).await, Token::first_of(1));
 }

@@ -1,27 +1,27 @@
 -- Times are timestamptz, read from clock_timestamp(). Durations are passed as microseconds. Sessions commit
 -- asynchronously; operations that must be durable set synchronous_commit.
 
--- The token base of the whole store: the fencing epoch, and the highest token of all pruned locks. Also the longest
--- lease, in microseconds, that was ever granted without waiting for the disk: for that long, a crash may have lost a
--- holder.
-create table holdoff.lock_facts (
+-- The token base of the whole store: the fencing epoch, and the highest token of all pruned locks. `longest_lease` is
+-- the longest lease, in microseconds, that was ever granted without waiting for the disk: for that long, a crash may
+-- have lost a holder.
+create table holdoff.lock_token_base (
     one boolean primary key default true check (one),
-    era bigint not null,
+    epoch bigint not null,
     floor bigint not null,
-    longest bigint not null
+    longest_lease bigint not null
 );
-insert into holdoff.lock_facts (era, floor, longest) values (0, 0, 0);
+insert into holdoff.lock_token_base (epoch, floor, longest_lease) values (0, 0, 0);
 
 -- A row that the server loses in a crash, and that neither a file backup nor a standby has: its table is unlogged. If
--- it is missing, grants may be missing too. Before `settled` the store grants no lock. The row repeats the facts that a
--- grant needs, so that one read suffices.
-create unlogged table holdoff.lock_memory (
+-- it is missing, grants may be missing too. Before `grants_from` the store grants no lock. The row repeats the
+-- columns that a grant needs, so that one read suffices.
+create unlogged table holdoff.lock_crash_marker (
     one boolean primary key default true check (one),
-    settled timestamptz not null,
-    era bigint not null,
-    longest bigint not null
+    grants_from timestamptz not null,
+    epoch bigint not null,
+    longest_lease bigint not null
 );
-insert into holdoff.lock_memory (settled, era, longest) values ('-infinity', 0, 0);
+insert into holdoff.lock_crash_marker (grants_from, epoch, longest_lease) values ('-infinity', 0, 0);
 
 -- A row per key. The row and its token stay after a release. No index contains a changing column, and pages are half
 -- empty: a grant or a release writes a new row version beside the old one, and changes no index. The names of locks are
@@ -36,10 +36,10 @@ create table holdoff.locks (
     -- When the lease expires; after a release, the time of the release.
     until timestamptz not null,
     -- The waiter for which the lock is reserved, and the end of the reservation.
-    next uuid,
-    next_until timestamptz,
+    reserved_for uuid,
+    reserved_until timestamptz,
     -- Whether a waiter may be registered. The first waiter sets it in this row, where it conflicts with a release.
-    awaited boolean not null default false
+    has_waiters boolean not null default false
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
 -- The names of the locks, for display.
@@ -66,50 +66,51 @@ create unlogged table holdoff.lock_waiters (
 );
 
 -- Returns the token after this one. The fencing epoch is above the low forty bits.
-create function holdoff.lock_next_token(token bigint, era bigint, floor bigint) returns bigint
+create function holdoff.lock_next_token(token bigint, epoch bigint, floor bigint) returns bigint
     language sql immutable parallel safe
-    as $$ select greatest(greatest(token, floor) + 1, (era << 40) + 1) $$;
+    as $$ select greatest(greatest(token, floor) + 1, (epoch << 40) + 1) $$;
 
 -- Handles the loss of the server's memory by a crash, a failover to a standby, or a restore of its files. Grants may be
 -- lost with it, so the function does two things before the store grants any lock. It raises the fencing epoch: every
 -- lost token is below every later token. It sets a time by which every lease that may have been lost has expired: until
 -- then, a client that considers its lock valid is right. Both are on the disk before any transaction can see them.
-create function holdoff.lock_awake() returns timestamptz
+create function holdoff.lock_recover() returns timestamptz
     language plpgsql
     as $$
 declare
     since timestamptz;
-    facts holdoff.lock_facts;
+    base holdoff.lock_token_base;
 begin
     perform set_config('synchronous_commit', 'on', true);
     -- One session at a time. Grants in progress have read no fencing epoch yet, because they call this function first.
-    lock table holdoff.lock_facts in share row exclusive mode;
-    select m.settled into since from holdoff.lock_memory m where m.one;
+    lock table holdoff.lock_token_base in share row exclusive mode;
+    select m.grants_from into since from holdoff.lock_crash_marker m where m.one;
     if found then
         return since;
     end if;
-    update holdoff.lock_facts f set era = f.era + 1 returning * into facts;
-    since := clock_timestamp() + facts.longest * interval '1 microsecond';
-    insert into holdoff.lock_memory (settled, era, longest) values (since, facts.era, facts.longest);
+    update holdoff.lock_token_base f set epoch = f.epoch + 1 returning * into base;
+    since := clock_timestamp() + base.longest_lease * interval '1 microsecond';
+    insert into holdoff.lock_crash_marker (grants_from, epoch, longest_lease)
+        values (since, base.epoch, base.longest_lease);
     return since;
 end
 $$;
 
--- Ensures that the wait in `lock_awake` is at least as long as a lease that is being granted. A grant with a lease of
+-- Ensures that the wait in `lock_recover` is at least as long as a lease that is being granted. A grant with a lease of
 -- at most a minute then need not wait for the disk, which would take longer than the rest of the grant: a crash may
 -- lose it without harm. The length of that wait must itself be on the disk. The first grant with a longer lease than
 -- any before therefore waits for the disk, and so does every grant with a lease of more than a minute: no client should
 -- have to wait for longer than that after a crash.
-create function holdoff.lock_outlive(a_lease bigint, a_longest bigint) returns void
+create function holdoff.lock_cover_lease(a_lease bigint, a_longest_lease bigint) returns void
     language plpgsql
     as $$
 begin
-    if a_lease > a_longest then
+    if a_lease > a_longest_lease then
         perform set_config('synchronous_commit', 'on', true);
-        update holdoff.lock_facts f set longest = a_lease
-            where f.one and f.longest < a_lease and a_lease <= 60000000;
+        update holdoff.lock_token_base f set longest_lease = a_lease
+            where f.one and f.longest_lease < a_lease and a_lease <= 60000000;
         if found then
-            update holdoff.lock_memory m set longest = a_lease where m.one;
+            update holdoff.lock_crash_marker m set longest_lease = a_lease where m.one;
         end if;
     end if;
 end
@@ -121,9 +122,9 @@ $$;
 -- The lock must not be released between a read of its row and the registration of a waiter: the waiter would not be
 -- notified. The first waiter changes the row, so a plain release precedes it or fails. Later waiters leave the row
 -- alone, because the holder may want to renew it: they share an advisory lock while they register, and a release of an
--- awaited lock takes it exclusively. It waits only for their short transactions.
+-- lock with waiters takes it exclusively. It waits only for their short transactions.
 create function holdoff.lock_try(
-    a_digest bytea, a_lane bigint, a_namespace text, a_key text, a_nonce uuid, a_owner text,
+    a_digest bytea, a_advisory_id bigint, a_namespace text, a_key text, a_nonce uuid, a_owner text,
     a_lease bigint, a_waits bigint, a_most_waiters bigint,
     out granted bigint, out holder uuid, out owner text, out token bigint,
     out held_us bigint, out free_us bigint, out waiting bigint
@@ -134,39 +135,39 @@ create function holdoff.lock_try(
 declare
     -- The lease counts from the request, also if the function has to wait for another transaction.
     moment timestamptz := clock_timestamp();
-    seen holdoff.locks;
-    settled timestamptz;
-    longest bigint;
+    lock_row holdoff.locks;
+    grants_from timestamptz;
+    longest_lease bigint;
 begin
-    select m.settled, f.longest into settled, longest
-        from holdoff.lock_memory m, holdoff.lock_facts f where m.one and f.one;
+    select m.grants_from, f.longest_lease into grants_from, longest_lease
+        from holdoff.lock_crash_marker m, holdoff.lock_token_base f where m.one and f.one;
     if not found then
-        settled := greatest(holdoff.lock_awake(), moment);
+        grants_from := greatest(holdoff.lock_recover(), moment);
     end if;
     -- A session that has just raised the fencing epoch must not grant before that is on the disk: hence not only `>`.
-    if settled >= moment then
+    if grants_from >= moment then
         waiting := 0;
-        free_us := greatest(extract(epoch from settled - clock_timestamp()) * 1000000, 0);
+        free_us := greatest(extract(epoch from grants_from - clock_timestamp()) * 1000000, 0);
         return;
     end if;
     loop
         update holdoff.locks l
             set token = case when l.nonce = a_nonce then l.token
-                    else holdoff.lock_next_token(l.token, f.era, f.floor) end,
+                    else holdoff.lock_next_token(l.token, f.epoch, f.floor) end,
                 since = case when l.nonce = a_nonce then l.since else moment end,
                 until = case when l.nonce = a_nonce
                     then greatest(l.until, moment + a_lease * interval '1 microsecond')
                     else moment + a_lease * interval '1 microsecond' end,
                 nonce = a_nonce,
                 owner = a_owner,
-                next = null
-            from holdoff.lock_facts f
+                reserved_for = null
+            from holdoff.lock_token_base f
             where f.one and l.digest = a_digest
-                and case when l.nonce is null then l.next is null or l.next = a_nonce or l.next_until <= moment
+                and case when l.nonce is null then l.reserved_for is null or l.reserved_for = a_nonce or l.reserved_until <= moment
                     else l.nonce = a_nonce or l.until <= moment end
             returning l.token into granted;
         if found then
-            perform holdoff.lock_outlive(a_lease, longest);
+            perform holdoff.lock_cover_lease(a_lease, longest_lease);
             delete from holdoff.lock_waiters w
                 where w.digest = a_digest and (w.nonce = a_nonce or w.until <= moment);
             select count(*) into waiting from (
@@ -176,39 +177,39 @@ begin
         end if;
 
         if a_waits is not null then
-            perform pg_advisory_xact_lock_shared(a_lane);
+            perform pg_advisory_xact_lock_shared(a_advisory_id);
         end if;
         moment := clock_timestamp();
-        select * into seen from holdoff.locks l where l.digest = a_digest;
+        select * into lock_row from holdoff.locks l where l.digest = a_digest;
         if not found then
             insert into holdoff.locks (digest, token, nonce, owner, since, until)
-                select a_digest, holdoff.lock_next_token(0, f.era, f.floor), a_nonce, a_owner, moment,
+                select a_digest, holdoff.lock_next_token(0, f.epoch, f.floor), a_nonce, a_owner, moment,
                     moment + a_lease * interval '1 microsecond'
-                from holdoff.lock_facts f
+                from holdoff.lock_token_base f
                 where f.one
                 on conflict do nothing
                 returning token into granted;
             if found then
                 insert into holdoff.lock_names (digest, namespace, key) values (a_digest, a_namespace, a_key)
                     on conflict do nothing;
-                perform holdoff.lock_outlive(a_lease, longest);
-                -- Another session may have pruned this lock after the facts were read.
-                update holdoff.locks l set token = holdoff.lock_next_token(l.token, f.era, f.floor)
-                    from holdoff.lock_facts f where f.one and l.digest = a_digest and l.token <= f.floor
-                    returning l.token into seen.token;
+                perform holdoff.lock_cover_lease(a_lease, longest_lease);
+                -- Another session may have pruned this lock after the token base was read.
+                update holdoff.locks l set token = holdoff.lock_next_token(l.token, f.epoch, f.floor)
+                    from holdoff.lock_token_base f where f.one and l.digest = a_digest and l.token <= f.floor
+                    returning l.token into lock_row.token;
                 if found then
-                    granted := seen.token;
+                    granted := lock_row.token;
                 end if;
                 return;
             end if;
             continue;
         end if;
-        continue when case when seen.nonce is null
-            then seen.next is null or seen.next = a_nonce or seen.next_until <= moment
-            else seen.nonce = a_nonce or seen.until <= moment end;
-        if a_waits is not null and not seen.awaited then
-            update holdoff.locks l set awaited = true
-                where l.digest = a_digest and l.nonce is not distinct from seen.nonce and l.token = seen.token;
+        continue when case when lock_row.nonce is null
+            then lock_row.reserved_for is null or lock_row.reserved_for = a_nonce or lock_row.reserved_until <= moment
+            else lock_row.nonce = a_nonce or lock_row.until <= moment end;
+        if a_waits is not null and not lock_row.has_waiters then
+            update holdoff.locks l set has_waiters = true
+                where l.digest = a_digest and l.nonce is not distinct from lock_row.nonce and l.token = lock_row.token;
             continue when not found;
         end if;
 
@@ -222,12 +223,12 @@ begin
                 on conflict (digest, nonce) do update set until = greatest(w.until, excluded.until);
             waiting := waiting + 1;
         end if;
-        holder := seen.nonce;
-        owner := seen.owner;
-        token := seen.token;
-        held_us := extract(epoch from moment - seen.since) * 1000000;
+        holder := lock_row.nonce;
+        owner := lock_row.owner;
+        token := lock_row.token;
+        held_us := extract(epoch from moment - lock_row.since) * 1000000;
         free_us := extract(epoch from
-            case when seen.nonce is null then seen.next_until else seen.until end - moment) * 1000000;
+            case when lock_row.nonce is null then lock_row.reserved_until else lock_row.until end - moment) * 1000000;
         return;
     end loop;
 end
@@ -236,33 +237,33 @@ $$;
 -- Releases the lock. If a crash loses a release, the next holder waits until the lease expires; there is no other harm.
 -- Without waiters it sends no notification, which would cost more than the rest of the release.
 create function holdoff.lock_release(
-    a_digest bytea, a_lane bigint, a_nonce uuid, a_token bigint, a_headstart bigint
+    a_digest bytea, a_advisory_id bigint, a_nonce uuid, a_token bigint, a_reservation bigint
 ) returns boolean
     language plpgsql
     as $$
 declare
     moment timestamptz;
-    kept uuid;
+    reserved uuid;
 begin
-    perform pg_advisory_xact_lock(a_lane);
+    perform pg_advisory_xact_lock(a_advisory_id);
     moment := clock_timestamp();
     update holdoff.locks l
         set nonce = null, owner = null, until = moment,
-            next = (
+            reserved_for = (
                 select w.nonce from holdoff.lock_waiters w
                 where w.digest = a_digest and w.until > moment and w.nonce <> a_nonce
                 order by w.arrived, w.nonce limit 1
             ),
-            next_until = moment + a_headstart * interval '1 microsecond'
+            reserved_until = moment + a_reservation * interval '1 microsecond'
         where l.digest = a_digest and l.nonce = a_nonce and l.token = a_token
-        returning l.next into kept;
+        returning l.reserved_for into reserved;
     if not found then
         return false;
     end if;
-    if kept is null then
-        update holdoff.locks l set awaited = false where l.digest = a_digest and l.awaited;
+    if reserved is null then
+        update holdoff.locks l set has_waiters = false where l.digest = a_digest and l.has_waiters;
     else
-        perform pg_notify('holdoff_locks', encode(a_digest, 'hex') || coalesce(':' || kept, ''));
+        perform pg_notify('holdoff_locks', encode(a_digest, 'hex') || coalesce(':' || reserved, ''));
     end if;
     return true;
 end
@@ -271,29 +272,29 @@ $$;
 -- Removes all state of a nonce: its registration as a waiter, its reservation, and its lock. As with a release, a loss
 -- of this change is harmless.
 create function holdoff.lock_withdraw(
-    a_digest bytea, a_lane bigint, a_nonce uuid, a_headstart bigint
+    a_digest bytea, a_advisory_id bigint, a_nonce uuid, a_reservation bigint
 ) returns void
     language plpgsql
     as $$
 declare
     moment timestamptz;
-    kept uuid;
+    reserved uuid;
 begin
-    perform pg_advisory_xact_lock(a_lane);
+    perform pg_advisory_xact_lock(a_advisory_id);
     moment := clock_timestamp();
     update holdoff.locks l
         set until = case when l.nonce = a_nonce then moment else l.until end,
             nonce = null, owner = null,
-            next = (
+            reserved_for = (
                 select w.nonce from holdoff.lock_waiters w
                 where w.digest = a_digest and w.until > moment and w.nonce <> a_nonce
                 order by w.arrived, w.nonce limit 1
             ),
-            next_until = moment + a_headstart * interval '1 microsecond'
-        where l.digest = a_digest and (l.nonce = a_nonce or l.nonce is null and l.next = a_nonce)
-        returning l.next into kept;
+            reserved_until = moment + a_reservation * interval '1 microsecond'
+        where l.digest = a_digest and (l.nonce = a_nonce or l.nonce is null and l.reserved_for = a_nonce)
+        returning l.reserved_for into reserved;
     if found then
-        perform pg_notify('holdoff_locks', encode(a_digest, 'hex') || coalesce(':' || kept, ''));
+        perform pg_notify('holdoff_locks', encode(a_digest, 'hex') || coalesce(':' || reserved, ''));
     end if;
     -- The lock's row first, then its waiters, as in a grant: this order prevents deadlocks.
     delete from holdoff.lock_waiters w where w.digest = a_digest and w.nonce = a_nonce;
@@ -301,8 +302,8 @@ end
 $$;
 
 -- Takes the lock from its holder, and returns the holder if its lease has not expired. Waits for the disk.
-create function holdoff.lock_force(
-    a_digest bytea, a_lane bigint, a_headstart bigint,
+create function holdoff.lock_force_release(
+    a_digest bytea, a_advisory_id bigint, a_reservation bigint,
     out holder uuid, out owner text, out token bigint, out held_us bigint, out ends_us bigint
 )
     language plpgsql
@@ -311,27 +312,27 @@ create function holdoff.lock_force(
 declare
     moment timestamptz;
     had holdoff.locks;
-    kept uuid;
+    reserved uuid;
 begin
-    perform pg_advisory_xact_lock(a_lane), set_config('synchronous_commit', 'on', true);
+    perform pg_advisory_xact_lock(a_advisory_id), set_config('synchronous_commit', 'on', true);
     select * into had from holdoff.locks l where l.digest = a_digest and l.nonce is not null for update;
     if not found then
         return;
     end if;
     moment := clock_timestamp();
     update holdoff.locks l
-        set token = holdoff.lock_next_token(l.token, f.era, f.floor),
+        set token = holdoff.lock_next_token(l.token, f.epoch, f.floor),
             nonce = null, owner = null, until = moment,
-            next = (
+            reserved_for = (
                 select w.nonce from holdoff.lock_waiters w
                 where w.digest = a_digest and w.until > moment and w.nonce <> had.nonce
                 order by w.arrived, w.nonce limit 1
             ),
-            next_until = moment + a_headstart * interval '1 microsecond'
-        from holdoff.lock_facts f
+            reserved_until = moment + a_reservation * interval '1 microsecond'
+        from holdoff.lock_token_base f
         where f.one and l.digest = a_digest
-        returning l.next into kept;
-    perform pg_notify('holdoff_locks', encode(a_digest, 'hex') || coalesce(':' || kept, ''));
+        returning l.reserved_for into reserved;
+    perform pg_notify('holdoff_locks', encode(a_digest, 'hex') || coalesce(':' || reserved, ''));
     if had.until > moment then
         holder := had.nonce;
         owner := had.owner;
@@ -350,7 +351,7 @@ create function holdoff.lock_prune(a_idle bigint, a_limit bigint) returns bigint
 declare
     moment timestamptz := clock_timestamp();
     before timestamptz := moment - a_idle * interval '1 microsecond';
-    forgotten bigint;
+    pruned bigint;
     highest bigint;
 begin
     perform set_config('synchronous_commit', 'on', true);
@@ -361,7 +362,7 @@ begin
     with gone as (
         delete from holdoff.locks l where l.digest in (
             select o.digest from holdoff.locks o
-            where greatest(o.until, case when o.next is not null then o.next_until end) <= before
+            where greatest(o.until, case when o.reserved_for is not null then o.reserved_until end) <= before
                 and not exists (select from holdoff.lock_waiters w where w.digest = o.digest and w.until > moment)
             limit a_limit for update skip locked
         )
@@ -369,10 +370,10 @@ begin
     ), unnamed as (
         delete from holdoff.lock_names n using gone where n.digest = gone.digest
     )
-    select count(*), max(token) into forgotten, highest from gone;
-    if forgotten > 0 then
-        update holdoff.lock_facts set floor = greatest(floor, highest);
+    select count(*), max(token) into pruned, highest from gone;
+    if pruned > 0 then
+        update holdoff.lock_token_base set floor = greatest(floor, highest);
     end if;
-    return forgotten;
+    return pruned;
 end
 $$;

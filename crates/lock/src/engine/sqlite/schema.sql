@@ -2,13 +2,13 @@
 
 -- The token base of the whole store: the fencing epoch, and the highest token of all pruned locks. Also the boot that
 -- the times count from.
-create table holdoff_lock_facts (
+create table holdoff_lock_token_base (
     one integer primary key check (one = 1),
-    era integer not null,
+    epoch integer not null,
     floor integer not null,
     boot text not null
 ) strict;
-insert into holdoff_lock_facts values (1, 0, 0, '');
+insert into holdoff_lock_token_base values (1, 0, 0, '');
 
 -- A row per key. The row and its token stay after a release.
 create table holdoff_locks (
@@ -23,8 +23,8 @@ create table holdoff_locks (
     -- When the lease expires; after a release, the time of the release.
     until integer not null,
     -- The waiter for which the lock is reserved, and the end of the reservation.
-    next blob,
-    next_until integer not null default 0
+    reserved_for blob,
+    reserved_until integer not null default 0
 ) strict, without rowid;
 create index holdoff_locks_named on holdoff_locks (namespace, key);
 
@@ -32,7 +32,7 @@ create index holdoff_locks_named on holdoff_locks (namespace, key);
 create table holdoff_lock_waiters (
     digest blob not null,
     nonce blob not null,
-    place integer not null,
+    position integer not null,
     until integer not null,
     primary key (digest, nonce)
 ) strict, without rowid;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
-use crate::chaos::resource::{Event, Grant};
+use crate::chaos::resource::{AcceptedWrite, Grant};
 
 /// The notes of the processes.
 #[derive(Default)]
@@ -75,9 +75,9 @@ pub(crate) fn check(
     has_server: bool,
     notes: &Notes,
     grants: &[Grant],
-    events: &[Event],
+    events: &[AcceptedWrite],
 ) -> Vec<(u64, &'static str)> {
-    let known = Known::of(grants);
+    let known = RecordedGrants::new(grants);
     tokens_are_granted_once(notes, grants, &known);
     writes_come_in_the_order_of_tokens(events, &known);
     let excused = holders_are_told_in_time(notes, grants);
@@ -101,32 +101,32 @@ pub(crate) fn check(
 }
 
 /// The grants that the store has recorded.
-struct Known<'a> {
+struct RecordedGrants<'a> {
     grants: BTreeSet<(&'a str, i64)>,
-    era: i64,
+    epoch: i64,
 }
 
-impl<'a> Known<'a> {
-    fn of(grants: &'a [Grant]) -> Self {
-        let era = grants.iter().map(|grant| era(grant.token)).max().unwrap_or(0);
-        Self { grants: grants.iter().map(|grant| (grant.key.as_str(), grant.token)).collect(), era }
+impl<'a> RecordedGrants<'a> {
+    fn new(grants: &'a [Grant]) -> Self {
+        let epoch = grants.iter().map(|grant| epoch(grant.token)).max().unwrap_or(0);
+        Self { grants: grants.iter().map(|grant| (grant.key.as_str(), grant.token)).collect(), epoch }
     }
 
     /// Returns whether the store has recorded the grant, or may have lost it in a crash. In the second case the fencing
     /// epoch was raised since, and every later token is above it.
     fn explains(&self, key: &str, token: i64) -> bool {
-        self.grants.contains(&(key, token)) || era(token) < self.era
+        self.grants.contains(&(key, token)) || epoch(token) < self.epoch
     }
 }
 
 /// Returns the fencing epoch: the high bits of the token.
-fn era(token: i64) -> i64 {
+fn epoch(token: i64) -> i64 {
     token >> 40
 }
 
 /// Checks that the store never granted a token twice, nor a lower one after a higher one, and that it granted every
 /// token that a process held.
-fn tokens_are_granted_once(notes: &Notes, grants: &[Grant], known: &Known<'_>) {
+fn tokens_are_granted_once(notes: &Notes, grants: &[Grant], known: &RecordedGrants<'_>) {
     let mut last: HashMap<&str, i64> = HashMap::new();
     for grant in grants {
         let before = last.insert(&grant.key, grant.token).unwrap_or(0);
@@ -140,8 +140,8 @@ fn tokens_are_granted_once(notes: &Notes, grants: &[Grant], known: &Known<'_>) {
 }
 
 /// Checks that the resource accepted no write of a stale holder, and no writes of two processes with the same token.
-fn writes_come_in_the_order_of_tokens(events: &[Event], known: &Known<'_>) {
-    let mut last: BTreeMap<&str, &Event> = BTreeMap::new();
+fn writes_come_in_the_order_of_tokens(events: &[AcceptedWrite], known: &RecordedGrants<'_>) {
+    let mut last: BTreeMap<&str, &AcceptedWrite> = BTreeMap::new();
     for event in events {
         assert!(known.explains(&event.key, event.token), "{event:?} was never granted");
         let Some(before) = last.insert(&event.key, event) else { continue };

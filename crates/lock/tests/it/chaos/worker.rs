@@ -11,9 +11,9 @@ use fastrand::Rng;
 use holdoff_lock::{Error, Guard, Locks, Settings};
 use tokio::time::Instant;
 
-use crate::chaos::fleet::SIZE;
-use crate::chaos::resource::{Fate, Resource};
-use crate::node::ledger;
+use crate::chaos::faults::SIZE;
+use crate::chaos::resource::{Resource, WriteOutcome};
+use crate::node::cluster;
 
 /// The environment variables that configure a process.
 pub(crate) const STORE: &str = "HOLDOFF_CHAOS_STORE";
@@ -75,7 +75,7 @@ fn finished(log: &str) -> usize {
 async fn open(store: &str) -> Locks {
     let settings = Settings::default().with_lease(LEASE);
     if let Some(invitation) = store.strip_prefix("ledger:") {
-        return Locks::ledger(ledger::accept(invitation).await).with_settings(settings).unwrap();
+        return Locks::ledger(cluster::accept(invitation).await).with_settings(settings).unwrap();
     }
     loop {
         match Locks::open(store).await {
@@ -133,7 +133,7 @@ struct Worker {
 
 impl Worker {
     /// Notes an event with its time on the machine's clock, which is also the store's clock.
-    #[allow(clippy::disallowed_methods, reason = "it is held against what the store has written down")]
+    #[allow(clippy::disallowed_methods, reason = "it is compared with the record of the store")]
     fn note(&self, what: &str, token: u64) {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_micros();
         let late = self.lateness.look(false).as_micros();
@@ -146,7 +146,7 @@ impl Worker {
         let key = format!("{}", rng.u32(..KEYS));
         // Sometimes longer than the lease, so that it is renewed.
         let hold = if rng.u32(..10) == 0 { LEASE * 4 / 3 } else { Duration::from_millis(rng.u64(1..60)) };
-        let is_stubborn = rng.u32(..8) > 0;
+        let writes_late = rng.u32(..8) > 0;
         let guard = match self.locks.acquire(&key).wait(WAIT).await {
             Ok(guard) => guard,
             Err(error) => {
@@ -164,7 +164,7 @@ impl Worker {
         };
         if let Err(Error::Lost { .. }) = guard.run(work).await {
             self.note(&format!("lost-{key}"), token);
-            if is_stubborn {
+            if writes_late {
                 // A write after the loss, which no program should make, and which the fence must reject.
                 tokio::time::sleep(LEASE / 5).await;
                 self.write(&guard, "late").await;
@@ -178,8 +178,8 @@ impl Worker {
     async fn write(&self, guard: &Guard, what: &str) {
         loop {
             match self.resource.write(guard.key(), guard.token(), what).await {
-                Ok(Fate::Taken) => return self.note("taken", guard.token().get()),
-                Ok(Fate::Stale) => return self.note("stale", guard.token().get()),
+                Ok(WriteOutcome::Accepted) => return self.note("taken", guard.token().get()),
+                Ok(WriteOutcome::Stale) => return self.note("stale", guard.token().get()),
                 Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
             }
         }

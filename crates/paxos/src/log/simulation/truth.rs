@@ -7,12 +7,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use holdoff_sim::kernel::World;
 
 use super::machine::{Machine, State, name};
-use crate::log::{Entry, Node, Payload, Record, Term};
+use crate::log::{Entry, EntryPayload, Node, Record, Term};
 use crate::{Configuration, NodeId, Slot, Tally};
 
 /// The statistics of a run.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Ran {
+pub(super) struct RunReport {
     pub(super) decided: u64,
     pub(super) proposed: u64,
     pub(super) not_taken: u64,
@@ -25,7 +25,7 @@ pub(super) struct Ran {
     pub(super) not_handed_over: u64,
 }
 
-impl Ran {
+impl RunReport {
     pub(super) fn add(&mut self, other: &Self) {
         self.decided += other.decided;
         self.proposed += other.proposed;
@@ -41,8 +41,8 @@ impl Ran {
 }
 
 #[derive(Default)]
-pub(super) struct Truth {
-    pub(super) ran: Ran,
+pub(super) struct Oracle {
+    pub(super) ran: RunReport,
     pub(super) may_change: bool,
     /// Whether leaders send entries that they have not stored.
     pub(super) early: bool,
@@ -59,7 +59,7 @@ pub(super) struct Truth {
 }
 
 thread_local! {
-    static TRUTH: RefCell<Truth> = RefCell::default();
+    static ORACLE: RefCell<Oracle> = RefCell::default();
 }
 
 pub(super) fn digest(state: State, entry: &Entry<u64>) -> State {
@@ -68,13 +68,13 @@ pub(super) fn digest(state: State, entry: &Entry<u64>) -> State {
     hasher.finish()
 }
 
-impl Truth {
+impl Oracle {
     pub(super) fn begin(may_change: bool, early: bool) {
-        TRUTH.set(Self { may_change, early, ..Self::default() });
+        ORACLE.set(Self { may_change, early, ..Self::default() });
     }
 
     pub(super) fn with<T>(look: impl FnOnce(&mut Self) -> T) -> T {
-        TRUTH.with_borrow_mut(look)
+        ORACLE.with_borrow_mut(look)
     }
 
     pub(super) fn new_value(&mut self) -> u64 {
@@ -92,7 +92,7 @@ impl Truth {
         let mut earlier = self.history.iter().filter(|(slot, (of, _))| **slot > base && *of < term);
         let missing = earlier.find(|(slot, (_, entry))| node.store().entry(**slot) != Some(entry));
         if let Some((slot, _)) = missing {
-            self.breaks(format!("the leader of {term:?} has not what is decided in slot {slot}"));
+            self.breaks(format!("the leader of {term:?} lacks the decided entry of slot {slot}"));
         }
     }
 
@@ -117,7 +117,7 @@ impl Truth {
         }
         let known = self.history.entry(slot).or_insert_with(|| {
             self.ran.decided += 1;
-            self.ran.changes += u64::from(matches!(entry.payload, Payload::Configuration(_)));
+            self.ran.changes += u64::from(matches!(entry.payload, EntryPayload::Configuration(_)));
             (term, entry.clone())
         });
         if known.1 != *entry {
@@ -134,11 +134,11 @@ impl Truth {
         let snapshots = self.snapshots.iter().filter(|(_, last)| **last >= slot).map(|(node, _)| node);
         stored.chain(snapshots).for_each(|node| tally.count(*node, voters));
         let is_stored = tally.is_quorum(voters);
-        if let Payload::Configuration(after) = &entry.payload {
+        if let EntryPayload::Configuration(after) = &entry.payload {
             *voters = after.clone();
         }
         if !is_stored {
-            self.breaks(format!("slot {slot} is decided, and not on the disks of a majority"));
+            self.breaks(format!("slot {slot} is decided and not on the disks of a majority"));
         }
     }
 
@@ -154,14 +154,14 @@ impl Truth {
 
     /// Checks that a leader serves after healing and has applied the last decided slot, that all voters have reached
     /// its state, that no value is decided twice, and that at least 100 values are decided.
-    pub(super) fn end(world: &World<Machine>) -> Result<Ran, String> {
-        let truth = TRUTH.take();
+    pub(super) fn end(world: &World<Machine>) -> Result<RunReport, String> {
+        let truth = ORACLE.take();
         if let Some(broken) = truth.broken {
             return Err(broken);
         }
         let machines = || (0..world.nodes()).filter_map(|node| Some((name(node), world.node(node)?)));
         let Some((leader, leading)) = machines().find(|(_, machine)| machine.node.is_ready()) else {
-            return Err("nobody leads after healing".to_owned());
+            return Err("no node leads after healing".to_owned());
         };
         for (voter, machine) in machines() {
             let is_voter = leading.node.store().configuration().contains(voter);
@@ -175,7 +175,7 @@ impl Truth {
             .history
             .values()
             .filter_map(|(_, entry)| match entry.payload {
-                Payload::Value(value) => Some(value),
+                EntryPayload::Value(value) => Some(value),
                 _ => None,
             })
             .collect();
@@ -183,7 +183,7 @@ impl Truth {
         values.sort_unstable();
         values.dedup();
         if values.len() != decided {
-            return Err("something is decided twice".to_owned());
+            return Err("a value is decided twice".to_owned());
         }
         if leading.applied.0 != last || decided < 100 {
             return Err(format!(

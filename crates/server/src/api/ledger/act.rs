@@ -1,144 +1,220 @@
-//! `POST /v1/ledger/transactions | step-down | snapshot`
+//! Changes of a ledger: transactions, members, the transfer of leadership, and snapshots.
 
 use axum::extract::State;
 use axum::{Extension, Json};
-use holdoff_ledger::Outcome;
+use holdoff_ledger::machine::GoalError;
+use holdoff_ledger::{Outcome, Slot};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::form::{Named, Sent, StepDownForm, TransactionForm};
+use super::super::input::{JsonBody, Query};
+use super::form::{KeyPath, LedgerRef, MemberForm, StepDownForm, TransactionForm, default_wait, read_key};
 use super::node;
-use crate::access::Access;
+use crate::access::Caller;
 use crate::app::App;
-use crate::keep::Deed;
-use crate::ledgers::{Node, within};
-use crate::problem::{Kind, Problem, ProblemBody, spread};
-use crate::show::ShownResult;
+use crate::ledgers::{Node, with_timeout};
+use crate::problem::{Kind, Problem, ProblemBody, jittered_retry_after};
+use crate::token_store::AuditEvent;
+use crate::view::ResultView;
 
-/// What became of a transaction: it is in the history, and has done what it should, or has changed nothing.
+/// The outcome of a transaction that is in the history: it took effect, or failed and changed nothing.
 #[derive(Serialize, ToSchema)]
 #[schema(as = TransactionOutcome)]
-pub(super) struct ShownOutcome {
+pub(super) struct TransactionOutcome {
     #[schema(pattern = "^[0-9a-f]{32}$")]
     tx_id: String,
     /// `committed` or `failed`.
     outcome: &'static str,
-    /// Its place in the history.
+    /// The index of its entry in the history.
     index: u64,
     #[schema(inline)]
     #[serde(flatten)]
-    result: ShownResult,
+    result: ResultView,
 }
 
-/// Has something done, wherever the leader is, and says what became of it.
+/// Submits a transaction to the leader and returns its outcome.
 ///
-/// A transaction that is submitted again under the same `tx_id` happens once at most.
+/// A transaction that is submitted again under the same `tx_id` takes effect at most once.
 #[utoipa::path(post, path = "/v1/ledger/transactions", operation_id = "ledger_submit", tag = "ledger",
     security(("token" = ["work", "namespace"])),
     request_body = TransactionForm,
     responses(
-        (status = 200, description = "It stands in the history.", body = ShownOutcome),
+        (status = 200, description = "The transaction is in the history.", body = TransactionOutcome),
         (status = 404, description = "This daemon has no such ledger.", body = ProblemBody,
             content_type = "application/problem+json"),
-        (status = 503, description = "It has not happened, and of this submission nothing will come: nobody leads, or too \
-            many are under way. Submit it again after `Retry-After`.", body = ProblemBody,
+        (status = 503, description = "The transaction has not taken effect and will not: there is no leader, or too many \
+            transactions are pending. Submit it again after `Retry-After`.", body = ProblemBody,
             content_type = "application/problem+json"),
-        (status = 504, description = "It may have happened, or happen yet. Submit it again under the same `tx_id`.",
+        (status = 504, description = "The transaction may have taken effect, or may still. Submit it again under the same `tx_id`.",
             body = ProblemBody, content_type = "application/problem+json"),
     ))]
 pub(super) async fn submit(
     State(app): State<App>,
-    access: Access,
-    Sent(mut form): Sent<TransactionForm>,
-) -> Result<Json<ShownOutcome>, Problem> {
-    let node = node(&app, &access.namespace(form.namespace.take())?)?;
-    let (wanted, timeout) = (form.wanted()?, form.timeout()?);
+    caller: Caller,
+    JsonBody(mut form): JsonBody<TransactionForm>,
+) -> Result<Json<TransactionOutcome>, Problem> {
+    let node = node(&app, &caller.namespace(form.namespace.take())?)?;
+    let (goal, timeout) = (form.goal()?, form.timeout()?);
     let tx_id = form.tx_id()?.map_or_else(Node::new_tx_id, Ok)?;
-    let (outcome, index, result) = match node.submit(tx_id, wanted, timeout).await? {
-        Outcome::Committed { index, result } => ("committed", index, ShownResult::answered(&result)),
-        Outcome::Failed { index, why } => ("failed", index, ShownResult::failed(&why)),
+    let (outcome, index, result) = match node.submit(tx_id, goal, timeout).await? {
+        Outcome::Committed { index, result } => ("committed", index, ResultView::answered(&result)),
+        Outcome::Failed { index, why } => ("failed", index, ResultView::failed(&why)),
         other => {
-            let problem = not_ended(&other, "under the same tx_id: it happens once at most");
+            let problem = unresolved(&other, "under the same tx_id: it takes effect at most once");
             return Err(problem.with("tx_id", tx_id.to_string().into()));
         }
     };
-    Ok(Json(ShownOutcome { tx_id: tx_id.to_string(), outcome, index: index.0, result }))
+    Ok(Json(TransactionOutcome { tx_id: tx_id.to_string(), outcome, index: index.0, result }))
 }
 
 /// Returns the problem for a transaction that has no index in the history, as far as the node knows.
-pub(super) fn not_ended<A>(outcome: &Outcome<A>, again: &str) -> Problem {
+pub(super) fn unresolved<A>(outcome: &Outcome<A>, again: &str) -> Problem {
     match outcome {
         Outcome::NoQuorum => {
             let detail = format!(
-                "nobody was found to lead, so nobody was asked, and of this submission nothing will come. A majority of \
-                 voters must be there and reach each other; then submit it again, {again}"
+                "the ledger has no leader, so the transaction has not taken effect and will not. When a majority of voters can \
+                 reach each other, submit it again {again}"
             );
-            Problem::new(Kind::NoQuorum, detail).retry_after(spread())
+            Problem::new(Kind::NoQuorum, detail).retry_after(jittered_retry_after())
         }
         Outcome::TooMany => {
-            let detail = "as many are under way here as there may be; it has not happened, and will not. Submit it later";
-            Problem::new(Kind::TooManyTransactions, detail).retry_after(spread())
+            let detail = "this node has too many pending transactions; the transaction has not taken effect and will not. Submit it again later";
+            Problem::new(Kind::TooManyTransactions, detail).retry_after(jittered_retry_after())
         }
         _ => {
-            let detail = format!("it may have happened, or happen yet. Submit it again {again}");
+            let detail =
+                format!("the transaction may have taken effect, or may still. Submit it again {again}");
             Problem::new(Kind::OutcomeUnknown, detail)
         }
     }
 }
 
-/// Who leads then.
+/// The new leader.
 #[derive(Serialize, ToSchema)]
 #[schema(as = NewLeader)]
-pub(super) struct ShownLeader {
+pub(super) struct NewLeader {
     #[schema(pattern = "^[0-9a-f]{64}$")]
     leader: String,
 }
 
-/// Lets another voter lead.
+/// Transfers the leadership to another voter.
 #[utoipa::path(post, path = "/v1/ledger/step-down", operation_id = "ledger_step_down", tag = "ledger",
     security(("token" = ["admin", "namespace"])),
     request_body = StepDownForm,
     responses(
-        (status = 200, description = "Another leads.", body = ShownLeader),
+        (status = 200, description = "The new leader.", body = NewLeader),
         (status = 404, description = "This daemon has no such ledger.", body = ProblemBody,
             content_type = "application/problem+json"),
-        (status = 409, description = "The leader does not do it now, and says why.", body = ProblemBody,
+        (status = 409, description = "The leader rejects the transfer; `detail` gives the reason.", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
 pub(super) async fn step_down(
     State(app): State<App>,
-    access: Access,
-    Sent(mut form): Sent<StepDownForm>,
-) -> Result<(Extension<Deed>, Json<ShownLeader>), Problem> {
-    let namespace = access.namespace(form.namespace.take())?;
-    let leader = node(&app, &namespace)?.hand_over(form.to()?).await?.to_string();
-    let deed = Deed::new("ledger.step-down", &leader).within(namespace);
-    Ok((Extension(deed), Json(ShownLeader { leader })))
+    caller: Caller,
+    JsonBody(mut form): JsonBody<StepDownForm>,
+) -> Result<(Extension<AuditEvent>, Json<NewLeader>), Problem> {
+    let namespace = caller.namespace(form.namespace.take())?;
+    let leader = node(&app, &namespace)?.transfer_leadership(form.to()?).await?.to_string();
+    let event = AuditEvent::new("ledger.step-down", &leader).in_namespace(namespace);
+    Ok((Extension(event), Json(NewLeader { leader })))
 }
 
-/// Up to where a snapshot reaches.
+/// The last index that a snapshot covers.
 #[derive(Serialize, ToSchema)]
 #[schema(as = LedgerSnapshot)]
-pub(super) struct ShownSnapshot {
+pub(super) struct SnapshotView {
     through: u64,
 }
 
-/// Puts a snapshot in the place of all entries so far, on this node's disk.
+/// Replaces all entries so far by a snapshot, on this node's disk.
 #[utoipa::path(post, path = "/v1/ledger/snapshot", operation_id = "ledger_snapshot", tag = "ledger",
     security(("token" = ["admin", "namespace"])),
-    request_body = Named,
+    request_body = LedgerRef,
     responses(
-        (status = 200, description = "It is made.", body = ShownSnapshot),
+        (status = 200, description = "The snapshot is on disk.", body = SnapshotView),
         (status = 404, description = "This daemon has no such ledger.", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
 pub(super) async fn snapshot(
     State(app): State<App>,
-    access: Access,
-    Sent(named): Sent<Named>,
-) -> Result<(Extension<Deed>, Json<ShownSnapshot>), Problem> {
-    let namespace = access.namespace(named.namespace)?;
-    let through = within(node(&app, &namespace)?.compact()).await?.0;
-    let deed = Deed::new("ledger.snapshot", format!("through {through}")).within(namespace);
-    Ok((Extension(deed), Json(ShownSnapshot { through })))
+    caller: Caller,
+    JsonBody(ledger): JsonBody<LedgerRef>,
+) -> Result<(Extension<AuditEvent>, Json<SnapshotView>), Problem> {
+    let namespace = caller.namespace(ledger.namespace)?;
+    let through = with_timeout(node(&app, &namespace)?.compact()).await?.0;
+    let event = AuditEvent::new("ledger.snapshot", format!("through {through}")).in_namespace(namespace);
+    Ok((Extension(event), Json(SnapshotView { through })))
+}
+
+/// The index of the change in the history.
+#[derive(Serialize, ToSchema)]
+#[schema(as = MembershipChanged)]
+pub(super) struct MembershipChanged {
+    index: u64,
+}
+
+type ChangeResponse = (Extension<AuditEvent>, Json<MembershipChanged>);
+
+/// Adds a member, or changes the attributes of one.
+#[utoipa::path(post, path = "/v1/ledger/members", operation_id = "ledger_admit", tag = "ledger",
+    security(("token" = ["admin", "namespace"])),
+    request_body = MemberForm,
+    responses(
+        (status = 200, description = "The node is a member.", body = MembershipChanged),
+        (status = 404, description = "This daemon has no such ledger.", body = ProblemBody,
+            content_type = "application/problem+json"),
+        (status = 409, description = "The ledger has the maximum number of members.", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub(super) async fn admit(
+    State(app): State<App>,
+    caller: Caller,
+    JsonBody(mut form): JsonBody<MemberForm>,
+) -> Result<ChangeResponse, Problem> {
+    let namespace = caller.namespace(form.namespace.take())?;
+    let node = node(&app, &namespace)?;
+    let (key, member) = form.member()?;
+    let index = committed_index(node.admit(key, member, default_wait()).await?)?;
+    Ok(respond("ledger.admit", &key.to_string(), namespace, index))
+}
+
+/// Removes a member.
+#[utoipa::path(delete, path = "/v1/ledger/members/{key}", operation_id = "ledger_dismiss", tag = "ledger",
+    security(("token" = ["admin", "namespace"])),
+    params(("key" = String, Path, description = "The member's key."), LedgerRef),
+    responses(
+        (status = 200, description = "The node is no longer a member.", body = MembershipChanged),
+        (status = 404, description = "This daemon has no such ledger, or the ledger has no such member.", body = ProblemBody,
+            content_type = "application/problem+json"),
+        (status = 409, description = "The ledger rejects the change; `detail` gives the reason.", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub(super) async fn dismiss(
+    State(app): State<App>,
+    caller: Caller,
+    KeyPath(key): KeyPath,
+    Query(ledger): Query<LedgerRef>,
+) -> Result<ChangeResponse, Problem> {
+    let namespace = caller.namespace(ledger.namespace)?;
+    let node = node(&app, &namespace)?;
+    let key = read_key("key", &key)?;
+    let index = committed_index(node.dismiss(key, default_wait()).await?)?;
+    Ok(respond("ledger.dismiss", &key.to_string(), namespace, index))
+}
+
+fn respond(action: &str, key: &str, namespace: String, index: Slot) -> ChangeResponse {
+    let event = AuditEvent::new(action, key).in_namespace(namespace);
+    (Extension(event), Json(MembershipChanged { index: index.0 }))
+}
+
+fn committed_index(outcome: Outcome<()>) -> Result<Slot, Problem> {
+    match outcome {
+        Outcome::Committed { index, .. } => Ok(index),
+        Outcome::Failed { why: GoalError::NotThere(_), .. } => {
+            let detail = "no member has this key; nothing has changed. `GET /v1/ledger` lists the members";
+            Err(Problem::new(Kind::NoSuchMember, detail))
+        }
+        Outcome::Failed { why, .. } => Err(Problem::new(Kind::NotNow, why.to_string())),
+        other => Err(unresolved(&other, "if `GET /v1/ledger` does not show it; a repetition does no harm")),
+    }
 }

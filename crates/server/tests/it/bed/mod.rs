@@ -1,12 +1,11 @@
 //! Test fixtures: a daemon, a client, and a server for the daemon to call.
 
-pub(crate) mod statements;
 mod target;
 
 use holdoff_testbed::CONDITION_TIMEOUT;
 use std::time::Duration;
 
-use holdoff_server::{Options, Place, Server};
+use holdoff_server::{Options, Server, StoreUrl};
 use reqwest::{Client, Response};
 use serde_json::{Value, json};
 
@@ -20,7 +19,7 @@ pub(crate) struct Daemon {
 }
 
 /// Options with policies of short waits.
-pub(crate) fn options(place: Place) -> Options {
+pub(crate) fn options(place: StoreUrl) -> Options {
     let mut options = Options::new(place);
     options.listen.set_port(0);
     let file = "[policies.quick]\nextends = \"standard\"\nbase = \"10ms\"\ncap = \"20ms\"\n[operations]\n\"*\" = \"quick\"";
@@ -35,7 +34,7 @@ pub(crate) fn show_logs() {
 }
 
 impl Daemon {
-    pub(crate) async fn start(place: Place) -> Self {
+    pub(crate) async fn start(place: StoreUrl) -> Self {
         Self::start_with(options(place)).await
     }
 
@@ -114,10 +113,10 @@ pub(crate) enum Stores {
 }
 
 impl Stores {
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> StoreUrl {
         match self {
-            Self::Sqlite(folder) => Place::directory(folder.path().join("data")),
-            Self::Postgres => Place::store(holdoff_testbed::Postgres::shared().create_database("server")),
+            Self::Sqlite(folder) => StoreUrl::in_directory(folder.path().join("data")),
+            Self::Postgres => StoreUrl::new(holdoff_testbed::Postgres::shared().create_database("server")),
         }
     }
 }

@@ -7,11 +7,11 @@ use serde::{Serialize, Serializer};
 /// The clients that were not done share the last ranks: each has their mean. A client that was killed has no rank. Sums
 /// are integers, so that runs can be added up in any order.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Ranks(Vec<Places>);
+pub struct Ranks(Vec<RankSums>);
 
 /// Sums over the ranks of one id, in halves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Places {
+struct RankSums {
     runs: u64,
     halves: u64,
     squares: u64,
@@ -42,7 +42,7 @@ impl Ranks {
         let shared = done.len() as u64 + 1 + living;
         let places = |(alive, rank): (bool, Option<u64>)| {
             let halves = if alive { rank.unwrap_or(shared) } else { 0 };
-            Places { runs: u64::from(alive), halves, squares: halves * halves }
+            RankSums { runs: u64::from(alive), halves, squares: halves * halves }
         };
         Self(ranks.into_iter().map(places).collect())
     }
@@ -50,7 +50,7 @@ impl Ranks {
     /// Adds the ranks of another run.
     pub fn add(&mut self, other: &Self) {
         if self.0.len() < other.0.len() {
-            self.0.resize(other.0.len(), Places::default());
+            self.0.resize(other.0.len(), RankSums::default());
         }
         for (sum, places) in self.0.iter_mut().zip(&other.0) {
             sum.runs += places.runs;
@@ -85,7 +85,7 @@ impl Serialize for Ranks {
     }
 }
 
-impl Places {
+impl RankSums {
     #[expect(clippy::cast_precision_loss, reason = "sums of places stay far below 2^52")]
     fn rank(self, id: usize) -> Rank {
         let (runs, sum, squares) = (self.runs as f64, self.halves as f64 / 2.0, self.squares as f64 / 4.0);
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_not_done_shares_the_last_places() {
+    fn members_that_are_not_done_share_the_last_ranks() {
         let means = |ranks: &Ranks| ranks.iter().map(|rank| (rank.id, rank.mean)).collect::<Vec<_>>();
         let mut ranks = Ranks::of(&[3, 0], [true, true, false, true, true].into_iter());
         assert_eq!(means(&ranks), [(1, 2.0), (2, 3.5), (4, 1.0), (5, 3.5)]);

@@ -1,19 +1,20 @@
-//! The path of the requests through layers and dependency.
+//! The path of the requests through the layers that retry and the dependency that they call.
 
-use holdoff_policy::{Admission, Breaker, BreakerOptions, Ticket};
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::dependency::{Call, Dependency, Reception};
-use super::layers::{Layers, Standing, Verdict};
+use holdoff_policy::{Admission, Breaker, BreakerOptions, Budget, BudgetOptions, Failure, Ticket};
+
+use super::super::so_far;
 use super::{GOOD_SECONDS, Outcome, Params, SECOND_US};
-use crate::kernel::{Chance, EventQueue};
-use crate::strategy::Strategy;
+use crate::kernel::{EventQueue, SimRng};
+use crate::strategy::{Strategy, StrategyDecision};
 
 #[derive(Clone, Copy)]
 enum Event {
     Arrive,
     /// The delay of a request has ended.
-    Again(u32),
+    Retry(u32),
     /// A worker has finished this call.
     Finished(Call),
     /// The dependency refused this call at once.
@@ -22,8 +23,8 @@ enum Event {
 }
 
 struct Request {
-    chance: Chance,
-    standing: Standing,
+    rng: SimRng,
+    states: LayerStates,
     arrived_us: u64,
     calls: u32,
     /// The number of the awaited call; a late answer has another number.
@@ -47,11 +48,11 @@ pub(super) struct Service<'a> {
     layers: Layers<'a>,
     dependency: Dependency,
     breaker: Option<Breaker>,
-    arrivals: Chance,
+    arrivals: SimRng,
     /// The arrival time of the last request, with the fraction that the event clock cannot represent.
     arrived_us: f64,
-    services: Chance,
-    breaker_chance: Chance,
+    services: SimRng,
+    breaker_chance: SimRng,
     /// Requests that arrived and calls that were made during the outage.
     during_outage: (u64, u64),
     outcome: Outcome,
@@ -77,10 +78,10 @@ impl<'a> Service<'a> {
             layers: Layers::new(params, strategy),
             dependency: Dependency::new(params),
             breaker,
-            arrivals: Chance::of(seed, 0),
+            arrivals: SimRng::of(seed, 0),
             arrived_us: 0.0,
-            services: Chance::of(seed, 1),
-            breaker_chance: Chance::of(seed, 2),
+            services: SimRng::of(seed, 1),
+            breaker_chance: SimRng::of(seed, 2),
             during_outage: (0, 0),
             outcome: Outcome::default(),
         }
@@ -101,7 +102,7 @@ impl<'a> Service<'a> {
                 self.arrive(now_us);
                 self.expect_arrival();
             }
-            Event::Again(request) => self.call(request, now_us),
+            Event::Retry(request) => self.call(request, now_us),
             Event::Finished(call) => {
                 if let Some(next) = self.dependency.finish() {
                     self.work_on(next);
@@ -130,8 +131,8 @@ impl<'a> Service<'a> {
     fn arrive(&mut self, now_us: u64) {
         let Ok(number) = u32::try_from(self.requests.len()) else { return };
         self.requests.push(Request {
-            chance: Chance::of(self.seed, u64::from(number) + 3),
-            standing: Layers::begin(now_us),
+            rng: SimRng::of(self.seed, u64::from(number) + 3),
+            states: Layers::begin(now_us),
             arrived_us: now_us,
             calls: 0,
             current: 0,
@@ -208,12 +209,12 @@ impl<'a> Service<'a> {
 
     fn fail(&mut self, number: u32, is_refused_by_breaker: bool, now_us: u64) {
         let Some(request) = self.requests.get_mut(number as usize) else { return };
-        let (standing, chance) = (&mut request.standing, &mut request.chance);
-        let (verdict, refused) = self.layers.fail(standing, is_refused_by_breaker, now_us, chance);
+        let (states, rng) = (&mut request.states, &mut request.rng);
+        let (decision, refused) = self.layers.fail(states, is_refused_by_breaker, now_us, rng);
         self.outcome.refused_by_budget += refused;
-        if let Verdict::Again(wait_us) = verdict {
+        if let LayerDecision::Retry(wait_us) = decision {
             self.outcome.delays.count(wait_us);
-            self.events.push_after(wait_us, Event::Again(number));
+            self.events.push_after(wait_us, Event::Retry(number));
         }
     }
 
@@ -274,4 +275,162 @@ fn whole(us: f64) -> u64 {
 #[expect(clippy::cast_precision_loss, reason = "counts of a simulation stay far below 2^52")]
 fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+/// The largest number of layers.
+const MOST: usize = 3;
+
+/// The state of one request in each layer, the outermost first.
+#[derive(Clone, Default, Debug)]
+struct LayerStates([LayerState; MOST]);
+
+/// The attempts of one layer for one request, as a retrying caller counts them.
+#[derive(Clone, Copy, Default, Debug)]
+struct LayerState {
+    attempts: u32,
+    began_us: u64,
+    last_delay_us: u64,
+}
+
+/// The rules of the layers, and the budget that all requests of a layer share.
+struct Layers<'a> {
+    strategy: &'a Strategy,
+    attempts: u32,
+    budgets: Vec<Option<Budget>>,
+}
+
+/// The decision of the layers about a failed call.
+enum LayerDecision {
+    /// A layer makes another attempt after this delay.
+    Retry(u64),
+    /// The outermost layer has given up: the request has failed.
+    Failed,
+}
+
+impl<'a> Layers<'a> {
+    fn new(params: &Params, strategy: &'a Strategy) -> Self {
+        let budget = || {
+            let options = params.budget.map(|rule| BudgetOptions { ratio: rule.ratio, burst: rule.burst });
+            options.map(Budget::new)
+        };
+        let layers = (params.layers as usize).clamp(1, MOST);
+        let budgets = (0..layers).map(|_| budget()).collect();
+        Self { strategy, attempts: params.attempts.max(1), budgets }
+    }
+
+    /// Starts a new request in every layer.
+    fn begin(now_us: u64) -> LayerStates {
+        LayerStates([LayerState { attempts: 1, began_us: now_us, last_delay_us: 0 }; MOST])
+    }
+
+    /// Records a success in every layer.
+    fn succeed(&self) {
+        self.budgets.iter().flatten().for_each(Budget::refund);
+    }
+
+    /// Asks the layers from the inside out, starting with the innermost or the one context it.
+    ///
+    /// Returns the decision, and the number of retries that a budget refused on the way to it.
+    fn fail(
+        &self,
+        states: &mut LayerStates,
+        is_refused_by_breaker: bool,
+        now_us: u64,
+        rng: &mut SimRng,
+    ) -> (LayerDecision, u64) {
+        let mut refused_by_budget = 0;
+        let layers = self.budgets.len();
+        // A refusal of the breaker ends the attempts of the innermost layer at once.
+        let asked = if is_refused_by_breaker { layers - 1 } else { layers };
+        for (layer, budget) in self.budgets.iter().enumerate().take(asked).rev() {
+            let Some(state) = states.0.get_mut(layer) else { continue };
+            let Some(wait_us) = self.wait_us(state, now_us, rng.roll()) else { continue };
+            if budget.as_ref().is_some_and(|budget| !budget.withdraw()) {
+                refused_by_budget += 1;
+                continue;
+            }
+            state.attempts += 1;
+            state.last_delay_us = wait_us;
+            let again_us = now_us.saturating_add(wait_us);
+            for inner in states.0.iter_mut().skip(layer + 1) {
+                *inner = LayerState { attempts: 1, began_us: again_us, last_delay_us: 0 };
+            }
+            return (LayerDecision::Retry(wait_us), refused_by_budget);
+        }
+        (LayerDecision::Failed, refused_by_budget)
+    }
+
+    fn wait_us(&self, state: &LayerState, now_us: u64, roll: u32) -> Option<u64> {
+        if state.attempts >= self.attempts {
+            return None;
+        }
+        let so_far = so_far(state.attempts, now_us.saturating_sub(state.began_us), state.last_delay_us);
+        match self.strategy.next(&so_far, &Failure::transient(), roll) {
+            StrategyDecision::Wait(wait_us) => Some(wait_us),
+            StrategyDecision::GiveUp(_) => None,
+        }
+    }
+}
+
+/// One call of one request; the calls of a request are numbered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Call {
+    request: u32,
+    number: u32,
+}
+
+/// The immediate outcome of a call.
+enum Reception {
+    /// A worker begins at once.
+    Begins,
+    /// The call waits in the queue.
+    Waits,
+    /// The dependency is broken or the queue is full.
+    Fails,
+}
+
+struct Dependency {
+    idle: u32,
+    queue: VecDeque<Call>,
+    queue_limit: usize,
+    broken_from_us: u64,
+    broken_until_us: u64,
+}
+
+impl Dependency {
+    fn new(params: &Params) -> Self {
+        Self {
+            idle: params.workers.max(1),
+            queue: VecDeque::new(),
+            queue_limit: params.queue_limit as usize,
+            broken_from_us: params.outage_start.0,
+            broken_until_us: params.outage_end_us(),
+        }
+    }
+
+    fn is_broken(&self, now_us: u64) -> bool {
+        (self.broken_from_us..self.broken_until_us).contains(&now_us)
+    }
+
+    fn receive(&mut self, call: Call, now_us: u64) -> Reception {
+        if self.is_broken(now_us) {
+            return Reception::Fails;
+        }
+        if self.idle > 0 {
+            self.idle -= 1;
+            return Reception::Begins;
+        }
+        if self.queue.len() >= self.queue_limit {
+            return Reception::Fails;
+        }
+        self.queue.push_back(call);
+        Reception::Waits
+    }
+
+    /// Frees a worker, and returns the next call that it begins.
+    fn finish(&mut self) -> Option<Call> {
+        let next = self.queue.pop_front();
+        self.idle += u32::from(next.is_none());
+        next
+    }
 }

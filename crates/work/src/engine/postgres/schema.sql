@@ -16,10 +16,10 @@ create table holdoff.lanes (
 -- Paused queues and operations, so that lanes created later are paused too.
 create table holdoff.paused (
     namespace text not null,
-    what smallint not null,
+    kind smallint not null,
     name text not null,
     since timestamptz not null default clock_timestamp(),
-    primary key (namespace, what, name)
+    primary key (namespace, kind, name)
 );
 
 -- Compiled policies by content and name. A step keeps the policy it was submitted with.
@@ -28,23 +28,30 @@ create table holdoff.policies (
     hash bytea not null,
     name text not null,
     compiled jsonb not null,
-    published_at timestamptz not null default clock_timestamp(),
+    deployed_at timestamptz not null default clock_timestamp(),
     unique (hash, name)
 );
 
--- Policy files by content. One of them is active.
+-- Policy files by content, with the author of each, and the time and the author of its last activation. One of them is
+-- active.
 create table holdoff.policy_sets (
     hash bytea primary key,
     file text not null,
-    published_at timestamptz not null default clock_timestamp(),
-    active boolean not null
+    deployed_at timestamptz not null default clock_timestamp(),
+    deployed_by text,
+    active boolean not null,
+    activated_at timestamptz,
+    activated_by text
 );
 
+-- Workers by name, with the last report of each, so that workers that are gone can be removed.
 create table holdoff.workers (
     id integer generated always as identity primary key,
     name text not null,
-    started_at timestamptz not null default clock_timestamp()
+    started_at timestamptz not null default clock_timestamp(),
+    seen_at timestamptz not null default clock_timestamp()
 );
+create index workers_name on holdoff.workers (name);
 
 -- Unfinished steps. Rows are short-lived. Pages less than half full leave room for the new version that a claim writes,
 -- which then needs no new index entries (a heap-only tuple), and vacuum runs early.
@@ -57,7 +64,7 @@ create table holdoff.steps (
     -- The part of the index the step is in: 0 none (blocked), 1 to be claimed, or claimed and never renewed, 2 failed
     -- or conflicted, 3 held by a worker that has renewed its lease. No index mentions the state, so a claim changes no
     -- index.
-    line smallint not null,
+    index_state smallint not null,
     format smallint not null,
     version smallint not null default 1,
     refreshed boolean not null default false,
@@ -93,8 +100,12 @@ create table holdoff.steps (
 );
 
 -- Steps to be claimed by due time, and renewed leases by their end.
-create index steps_due on holdoff.steps (lane, line, due_at) where line in (1, 3);
-create index steps_ended on holdoff.steps (lane, ended_at) where line = 2;
+create index steps_due on holdoff.steps (lane, index_state, due_at) where index_state in (1, 3);
+create index steps_ended on holdoff.steps (lane, ended_at) where index_state = 2;
+
+-- Failed and conflicted steps, newest first. Like the other indexes it does not mention the state, so a claim changes
+-- nothing in it, and only failed and conflicted steps cost an entry.
+create index steps_halted on holdoff.steps (task, step) where index_state = 2;
 
 create table holdoff.edges (
     task uuid not null,
@@ -157,7 +168,7 @@ create table holdoff.dedup (
 );
 create index dedup_until on holdoff.dedup (until);
 
--- Signals by fingerprint, with the task that handles each.
+-- SignalSettings by fingerprint, with the task that handles each.
 create table holdoff.signals (
     namespace text not null,
     fingerprint bytea not null,
@@ -166,6 +177,35 @@ create table holdoff.signals (
     first_at timestamptz not null default clock_timestamp(),
     last_at timestamptz not null default clock_timestamp(),
     primary key (namespace, fingerprint)
+) with (fillfactor = 50);
+
+-- Recent activity, as counted by the nodes, for dashboards. Resolution 0 has narrow buckets and is kept for minutes. Resolution 1
+-- has wide buckets and is kept for a day. The column "kind" is 0 for steps by outcome, 1 for failures by class, 2 for
+-- retries by attempt, 3 for operations and 4 for destinations, both by whether they failed.
+create table holdoff.stats (
+    resolution smallint not null,
+    kind smallint not null,
+    at timestamptz not null,
+    namespace text not null,
+    name text not null,
+    outcome smallint not null,
+    count bigint not null,
+    class text,
+    primary key (resolution, kind, at, namespace, name, outcome)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
+
+-- The processes that use this store, with the last report of each.
+create table holdoff.nodes (
+    id uuid primary key,
+    name text not null,
+    version text not null,
+    started_at timestamptz not null,
+    seen_at timestamptz not null,
+    policies text not null,
+    drift text,
+    running bigint not null,
+    slots bigint not null,
+    finished bigint not null
 ) with (fillfactor = 50);
 
 create function holdoff.micros(moment timestamptz) returns bigint

@@ -1,12 +1,15 @@
 //! Accepts tasks.
 
 use std::collections::{HashMap, HashSet};
-use std::time::Duration;
 
+use holdoff_policy::as_micros_i64;
 use sqlx::PgConnection;
 use sqlx::types::Uuid;
 
+use super::notify_due;
 use crate::TaskId;
+use crate::engine::columns::{DedupColumns, list};
+use crate::engine::sql::sql;
 use crate::store::{NewTask, Result, Submitted};
 
 /// Accepts tasks, as part of the caller's transaction.
@@ -16,8 +19,8 @@ pub(crate) async fn submit(tx: &mut PgConnection, tasks: &[NewTask], again: bool
         find_duplicates(tx, tasks, &mut submitted).await?;
     }
     let known = if again { known(tx, tasks).await? } else { HashSet::new() };
-    let is_new = |(task, fate): &(&NewTask, &Submitted)| {
-        **fate == Submitted::Created(task.id) && !known.contains(&task.id.as_uuid())
+    let is_new = |(task, result): &(&NewTask, &Submitted)| {
+        **result == Submitted::Created(task.id) && !known.contains(&task.id.as_uuid())
     };
     let new: Vec<&NewTask> = tasks.iter().zip(&submitted).filter(is_new).map(|(task, _)| task).collect();
     insert_steps(tx, &new).await?;
@@ -25,7 +28,7 @@ pub(crate) async fn submit(tx: &mut PgConnection, tasks: &[NewTask], again: bool
         insert_edges(tx, &new).await?;
     }
     if new.iter().any(|task| task.steps.iter().any(|step| step.parents == 0 && step.delay.is_zero())) {
-        sqlx::query("select pg_notify('holdoff', '')").execute(&mut *tx).await?;
+        notify_due(tx).await?;
     }
     Ok(submitted)
 }
@@ -55,7 +58,7 @@ async fn find_duplicates(
         namespaces.push(key.0);
         keys.push(key.1);
         ids.push(task.id.as_uuid());
-        retentions.push(micros(dedup.retention));
+        retentions.push(as_micros_i64(dedup.retention));
     }
     // Keys are taken in sorted order, so that two batches with the same keys cannot deadlock.
     let take = "insert into holdoff.dedup as d (namespace, key, task, until)
@@ -64,17 +67,21 @@ async fn find_duplicates(
         on conflict (namespace, key) do update set task = excluded.task, until = excluded.until
         where d.until < clock_timestamp() and not exists (select from holdoff.steps s where s.task = d.task)";
     sqlx::query(take).bind(&namespaces).bind(&keys).bind(&ids).bind(&retentions).execute(&mut *tx).await?;
-    let look = "select d.namespace, d.key, d.task from holdoff.dedup d
-        join unnest($1::text[], $2::text[]) as x(n, k) on d.namespace = x.n and d.key = x.k";
-    let taken: Vec<(String, String, Uuid)> =
-        sqlx::query_as(look).bind(&namespaces).bind(&keys).fetch_all(&mut *tx).await?;
+    let query = sql!(
+        "select ",
+        list!(DedupColumns, Postgres),
+        " from holdoff.dedup d
+        join unnest($1::text[], $2::text[]) as x(n, k) on d.namespace = x.n and d.key = x.k"
+    );
+    let rows = sqlx::query(query).bind(&namespaces).bind(&keys).fetch_all(&mut *tx).await?;
+    let taken = DedupColumns::read(&rows)?;
     let taken: HashMap<(&str, &str), Uuid> =
-        taken.iter().map(|(namespace, key, task)| ((namespace.as_str(), key.as_str()), *task)).collect();
-    for (task, fate) in tasks.iter().zip(submitted) {
+        taken.iter().map(|row| ((row.namespace.as_str(), row.key.as_str()), row.task)).collect();
+    for (task, result) in tasks.iter().zip(submitted) {
         let Some(dedup) = &task.dedup else { continue };
         let holder = taken.get(&(task.namespace.as_str(), dedup.key.as_str()));
         if let Some(holder) = holder.filter(|holder| **holder != task.id.as_uuid()) {
-            *fate = Submitted::Duplicate(TaskId::from_uuid(*holder));
+            *result = Submitted::Duplicate(TaskId::from_uuid(*holder));
         }
     }
     Ok(())
@@ -105,7 +112,7 @@ async fn insert_steps(tx: &mut PgConnection, tasks: &[&NewTask]) -> Result<()> {
             columns.lane.push(step.lane);
             columns.policy.push(step.policy);
             columns.format.push(step.payload.format.code());
-            columns.delay_us.push(micros(step.delay));
+            columns.delay_us.push(as_micros_i64(step.delay));
             columns.parents.push(step.parents);
             columns.children.push(step.children);
             columns.name.push(step.name.as_deref());
@@ -117,12 +124,13 @@ async fn insert_steps(tx: &mut PgConnection, tasks: &[&NewTask]) -> Result<()> {
     if columns.task.is_empty() {
         return Ok(());
     }
-    let insert = "insert into holdoff.steps (task, step, lane, policy, state, line, format, due_at, created_at, delay_us,
+    let insert = sql!("insert into holdoff.steps (task, step, lane, policy, state, index_state, format, due_at, created_at, delay_us,
             waiting, parents, children, name, destination, trace, payload)
-        select t, s, l, p, case when w = 0 then 1 else 0 end, case when w = 0 then 1 else 0 end, f, now + holdoff.span(d), now, d, w, w, c, n, h, x, b
+        select t, s, l, p, case when w = 0 then {ready} else {blocked} end,
+            case when w = 0 then {index.claimable} else {index.none} end, f, now + holdoff.span(d), now, d, w, w, c, n, h, x, b
         from unnest($1::uuid[], $2::int[], $3::int[], $4::int[], $5::smallint[], $6::bigint[], $7::int[], $8::int[],
             $9::text[], $10::text[], $11::text[], $12::bytea[]) as r(t, s, l, p, f, d, w, c, n, h, x, b),
-            (select clock_timestamp() as now) clock";
+            (select clock_timestamp() as now) clock");
     sqlx::query(insert)
         .bind(columns.task)
         .bind(columns.step)
@@ -153,8 +161,4 @@ async fn insert_edges(tx: &mut PgConnection, tasks: &[&NewTask]) -> Result<()> {
     let insert = "insert into holdoff.edges (task, parent, child) select * from unnest($1::uuid[], $2::int[], $3::int[])";
     sqlx::query(insert).bind(ids).bind(parents).bind(children).execute(tx).await?;
     Ok(())
-}
-
-pub(super) fn micros(time: Duration) -> i64 {
-    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }

@@ -15,10 +15,10 @@ create table holdoff_lanes (
 -- Paused queues and operations, so that lanes created later are paused too.
 create table holdoff_paused (
     namespace text not null,
-    what integer not null,
+    kind integer not null,
     name text not null,
     since integer not null,
-    primary key (namespace, what, name)
+    primary key (namespace, kind, name)
 ) strict, without rowid;
 
 -- Compiled policies by content and name. A step keeps the policy it was submitted with.
@@ -27,23 +27,30 @@ create table holdoff_policies (
     hash blob not null,
     name text not null,
     compiled text not null,
-    published_at integer not null,
+    deployed_at integer not null,
     unique (hash, name)
 ) strict;
 
--- Policy files by content. One of them is active.
+-- Policy files by content, with the author of each, and the time and the author of its last activation. One of them is
+-- active.
 create table holdoff_policy_sets (
     hash blob primary key,
     file text not null,
-    published_at integer not null,
-    active integer not null
+    deployed_at integer not null,
+    deployed_by text,
+    active integer not null,
+    activated_at integer,
+    activated_by text
 ) strict, without rowid;
 
+-- Workers by name, with the last report of each, so that workers that are gone can be removed.
 create table holdoff_workers (
     id integer primary key,
     name text not null,
-    started_at integer not null
+    started_at integer not null,
+    seen_at integer not null
 ) strict;
+create index holdoff_workers_name on holdoff_workers (name);
 
 -- Unfinished steps.
 create table holdoff_steps (
@@ -83,6 +90,11 @@ create table holdoff_steps (
 -- that `state = 1` implies `state in (1, 2)`, and would read the whole table instead.
 create index holdoff_steps_due on holdoff_steps (lane, state, due_at);
 create index holdoff_steps_ended on holdoff_steps (lane, state, ended_at) where state in (4, 5);
+
+-- Failed and conflicted steps, newest first, with the columns that most queries filter by. These steps are far apart in
+-- the table, so the index saves reading its pages.
+create index holdoff_steps_halted on holdoff_steps (task, step, state, lane, class, failures, destination, created_at)
+    where state in (4, 5);
 
 create table holdoff_edges (
     task blob not null,
@@ -152,4 +164,33 @@ create table holdoff_signals (
     first_at integer not null,
     last_at integer not null,
     primary key (namespace, fingerprint)
+) strict, without rowid;
+
+-- Recent activity, as counted by the nodes, for dashboards. Resolution 0 has narrow buckets and is kept for minutes. Resolution 1
+-- has wide buckets and is kept for a day. The column "kind" is 0 for steps by outcome, 1 for failures by class, 2 for
+-- retries by attempt, 3 for operations and 4 for destinations, both by whether they failed.
+create table holdoff_stats (
+    resolution integer not null,
+    kind integer not null,
+    at integer not null,
+    namespace text not null,
+    name text not null,
+    outcome integer not null,
+    count integer not null,
+    class text,
+    primary key (resolution, kind, at, namespace, name, outcome)
+) strict, without rowid;
+
+-- The processes that use this store, with the last report of each.
+create table holdoff_nodes (
+    id blob primary key,
+    name text not null,
+    version text not null,
+    started_at integer not null,
+    seen_at integer not null,
+    policies text not null,
+    drift text,
+    running integer not null,
+    slots integer not null,
+    finished integer not null
 ) strict, without rowid;

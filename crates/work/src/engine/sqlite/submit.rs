@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 
+use holdoff_policy::as_micros_i64;
 use sqlx::SqliteConnection;
 use sqlx::types::Uuid;
 
-use super::rows::{Rows, micros};
+use super::json_rows::JsonRows;
 use crate::TaskId;
+use crate::engine::sql::sql;
 use crate::store::{Dedup, NewTask, Result, Submitted};
 
 /// Accepts tasks, as part of the caller's transaction.
@@ -67,7 +69,7 @@ async fn take_key<'t>(
         .bind(key.1)
         .bind(task.id.as_uuid())
         .bind(now)
-        .bind(micros(dedup.retention))
+        .bind(as_micros_i64(dedup.retention))
         .execute(&mut *tx)
         .await?;
     let look = "select task from holdoff_dedup where namespace = ?1 and key = ?2";
@@ -78,14 +80,14 @@ async fn take_key<'t>(
 }
 
 async fn insert_steps(tx: &mut SqliteConnection, now: i64, tasks: &[&NewTask]) -> Result<()> {
-    let mut rows = Rows::new();
+    let mut rows = JsonRows::new();
     for task in tasks {
         for (number, step) in (0..).zip(&task.steps) {
             rows.step(task.id.step(number))
                 .number(step.lane.into())
                 .number(step.policy.into())
                 .number(step.payload.format.code().into())
-                .number(micros(step.delay))
+                .number(as_micros_i64(step.delay))
                 .number(step.parents.into())
                 .number(step.children.into())
                 .text(step.name.as_deref())
@@ -94,18 +96,18 @@ async fn insert_steps(tx: &mut SqliteConnection, now: i64, tasks: &[&NewTask]) -
                 .bytes(Some(&step.payload.bytes[..]).filter(|bytes| !bytes.is_empty()));
         }
     }
-    let insert = "insert into holdoff_steps (task, step, lane, policy, state, format, due_at, created_at, delay_us,
+    let insert = sql!("insert into holdoff_steps (task, step, lane, policy, state, format, due_at, created_at, delay_us,
             waiting, parents, children, name, destination, trace, payload)
-        select unhex(value ->> 0), value ->> 1, value ->> 2, value ->> 3, iif(value ->> 6 = 0, 1, 0), value ->> 4,
+        select unhex(value ->> 0), value ->> 1, value ->> 2, value ->> 3, iif(value ->> 6 = 0, {ready}, {blocked}), value ->> 4,
             ?2 + (value ->> 5), ?2, value ->> 5, value ->> 6, value ->> 6, value ->> 7, value ->> 8, value ->> 9,
             value ->> 10, unhex(value ->> 11)
-        from json_each(?1)";
+        from json_each(?1)");
     sqlx::query(insert).bind(rows.finish()).bind(now).execute(tx).await?;
     Ok(())
 }
 
 async fn insert_edges(tx: &mut SqliteConnection, tasks: &[&NewTask]) -> Result<()> {
-    let mut rows = Rows::new();
+    let mut rows = JsonRows::new();
     for task in tasks {
         for (parent, child) in &task.edges {
             rows.step(task.id.step(*parent)).number((*child).into());

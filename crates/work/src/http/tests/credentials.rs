@@ -58,7 +58,7 @@ fn generation(fault: &Fault) -> u64 {
 }
 
 #[tokio::test]
-async fn one_refresh_serves_all_who_were_refused() {
+async fn one_refresh_serves_all_rejected_requests() {
     let (tokens, api) = (token_endpoint("").await, door("token-2").await);
     let (_folder, settings) = with_credential(client_credentials(tokens.url("/token")));
     let runner = runner(&settings);
@@ -83,7 +83,7 @@ async fn one_refresh_serves_all_who_were_refused() {
 }
 
 #[tokio::test]
-async fn an_ageing_token_is_renewed_before_it_is_refused() {
+async fn a_token_is_renewed_before_it_expires() {
     let (tokens, api) = (token_endpoint(r#","expires_in":"0.002""#).await, door("token-2").await);
     let (_folder, settings) = with_credential(client_credentials(tokens.url("/")));
     let runner = runner(&settings);
@@ -96,7 +96,7 @@ async fn an_ageing_token_is_renewed_before_it_is_refused() {
 }
 
 #[tokio::test]
-async fn a_token_that_cannot_be_renewed_is_used_to_its_end() {
+async fn a_token_that_cannot_be_renewed_is_used_until_it_expires() {
     let calls = AtomicUsize::new(0);
     let tokens = Server::start(move |_, stream| {
         let first = calls.fetch_add(1, Ordering::SeqCst) == 0;
@@ -117,12 +117,12 @@ async fn a_token_that_cannot_be_renewed_is_used_to_its_end() {
     assert!(served > 0);
     assert!(tokens.calls() >= 3, "renewed early in vain, then again when the token had ended");
     assert_eq!(class(&failed), Class::Transient);
-    let reason = format!("the credential `shop` could not be refreshed: HTTP 500 from {}", tokens.address);
+    let reason = format!("credential `shop` could not be refreshed: HTTP 500 from {}", tokens.address);
     assert_eq!(failed.message(), reason);
 }
 
 #[tokio::test]
-async fn a_secret_can_be_changed_for_a_token() {
+async fn a_secret_is_exchanged_for_a_token() {
     let (tokens, api) = (token_endpoint("").await, door("token-1").await);
     let url = tokens.url("/refresh");
     let (_folder, settings) = with_credential(|secret| Credential::Refresh { url, secret });
@@ -133,7 +133,7 @@ async fn a_secret_can_be_changed_for_a_token() {
 }
 
 #[tokio::test]
-async fn a_token_in_a_file_is_read_again_when_it_is_refused() {
+async fn a_rejected_token_is_read_from_its_file_again() {
     let api = door("rotated").await;
     let (folder, settings) = with_credential(|token| Credential::Token { token });
     let runner = runner(&settings);
@@ -145,7 +145,7 @@ async fn a_token_in_a_file_is_read_again_when_it_is_refused() {
 }
 
 #[tokio::test]
-async fn an_echo_gives_no_secret_away() {
+async fn an_echoed_secret_is_not_stored() {
     let api = Server::start(|seen, stream| {
         let status = if seen.line.contains("bad") { 500 } else { 200 };
         say(stream, answer(status, "X-Echo: 1\r\n", &format!("{:?}", seen.headers)))
@@ -162,7 +162,7 @@ async fn an_echo_gives_no_secret_away() {
 }
 
 #[tokio::test]
-async fn a_credential_does_not_follow_to_another_host() {
+async fn a_credential_is_not_sent_to_a_redirected_host() {
     let target = Server::saying(answer(200, "", "")).await;
     let to = format!("Location: {}\r\n", target.url("/"));
     let server = Server::saying(answer(307, &to, "")).await;
@@ -173,7 +173,7 @@ async fn a_credential_does_not_follow_to_another_host() {
 
 /// A caller that may submit steps must not be able to have a credential sent to its own server.
 #[tokio::test]
-async fn a_credential_goes_only_to_the_hosts_it_is_for() {
+async fn a_credential_for_another_host_is_not_sent() {
     let (tokens, api) = (token_endpoint("").await, Server::saying(answer(200, "", "in")).await);
     let (_folder, mut settings) = with_credential(client_credentials(tokens.url("/token")));
     let step = HttpStep::post(api.url("/")).credential("shop");
@@ -184,7 +184,7 @@ async fn a_credential_goes_only_to_the_hosts_it_is_for() {
         settings.credential_hosts.insert("shop".into(), hosts);
         let refused = fault(&runner(&settings), &step).await;
         assert_eq!(class(&refused), Class::Permanent);
-        let said = format!("the credential `shop` is not for {meant}: list the host under `hosts`");
+        let said = format!("credential `shop` is not permitted for {meant}: list the host under `hosts`");
         assert!(refused.message().starts_with(&said), "{refused}");
     }
     settings.credential_hosts.clear();
@@ -193,14 +193,17 @@ async fn a_credential_goes_only_to_the_hosts_it_is_for() {
 
     settings.credential_hosts.insert("shop".into(), vec![meant]);
     run(&runner(&settings), &step).await.unwrap();
-    let told =
-        crate::Notify { url: api.url("/hook"), credential: Some("shop".into()), ..crate::Notify::default() };
+    let told = crate::NotifyRule {
+        url: api.url("/hook"),
+        credential: Some("shop".into()),
+        ..crate::NotifyRule::default()
+    };
     settings.credential_hosts.clear();
-    run(&runner(&settings.telling(&[told])), &step).await.unwrap();
+    run(&runner(&settings.with_notify_hosts(&[told])), &step).await.unwrap();
 }
 
 #[tokio::test]
-async fn what_is_missing_is_said_and_nothing_is_sent() {
+async fn a_missing_credential_is_reported_and_nothing_is_sent() {
     let api = Server::saying(answer(200, "", "")).await;
     let mut settings = settings();
     let missing = |secret| Credential::Token { token: secret };
@@ -211,9 +214,9 @@ async fn what_is_missing_is_said_and_nothing_is_sent() {
     }
     let runner = runner(&settings);
     let fault = async |name: &str| fault(&runner, &HttpStep::get(api.url("/")).credential(name)).await;
-    let unknown = fault("nobody").await;
+    let unknown = fault("missing").await;
     assert_eq!(class(&unknown), Class::Permanent);
-    assert!(unknown.message().starts_with("there is no credential `nobody`: add"), "{unknown}");
+    assert!(unknown.message().starts_with("credential `missing` is not defined: add"), "{unknown}");
     for (name, reason) in [("env", "HOLDOFF_TEST_NOT_SET"), ("file", "cannot be read: entity not found")] {
         let fault = fault(name).await;
         assert_eq!(class(&fault), Class::Transient);
@@ -233,7 +236,7 @@ async fn a_secret_follows_no_redirect_of_the_token_endpoint() {
 }
 
 #[test]
-fn an_endpoint_that_cannot_be_called_is_found_early() {
+fn an_invalid_token_endpoint_is_rejected_at_construction() {
     for url in ["nonsense", "ftp://h/", "http://u:hush@h/"] {
         let (_folder, settings) = with_credential(client_credentials(url.to_owned()));
         let wrong = HttpRunner::new(&settings, ClassMap::new()).unwrap_err().to_string();

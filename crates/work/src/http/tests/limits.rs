@@ -7,16 +7,16 @@ use tokio::sync::oneshot;
 
 use super::server::{Server, answer, say};
 use super::*;
-use crate::Destination;
+use crate::DestinationLimits;
 
-fn limited(change: impl FnOnce(&mut Destination)) -> HttpSettings {
+fn limited(change: impl FnOnce(&mut DestinationLimits)) -> HttpSettings {
     let mut settings = settings();
     change(&mut settings.destination);
     settings
 }
 
 #[tokio::test]
-async fn a_full_destination_turns_away_at_once() {
+async fn a_destination_at_its_limit_refuses_immediately() {
     let (release, released) = oneshot::channel::<()>();
     let (arrived, arrival) = oneshot::channel::<()>();
     let once = Mutex::new(Some((arrived, released)));
@@ -48,7 +48,7 @@ async fn a_full_destination_turns_away_at_once() {
 }
 
 #[tokio::test]
-async fn a_dropped_request_gives_its_place_back() {
+async fn a_dropped_request_frees_its_slot() {
     let server = Server::start(|_, stream| super::server::hold(stream)).await;
     let runner = runner(&limited(|limits| limits.concurrency = 1));
     let step = HttpStep::get(server.url("/"));
@@ -59,7 +59,7 @@ async fn a_dropped_request_gives_its_place_back() {
 }
 
 #[tokio::test]
-async fn no_more_a_second_than_allowed() {
+async fn the_rate_limit_is_kept() {
     let server = Server::saying(answer(200, "", "")).await;
     let runner = runner(&limited(|limits| limits.rate = Some(0.1)));
     let step = HttpStep::get(server.url("/"));
@@ -70,7 +70,7 @@ async fn no_more_a_second_than_allowed() {
 }
 
 #[tokio::test]
-async fn a_dead_destination_gets_no_more_calls() {
+async fn the_breaker_stops_calls_to_a_dead_destination() {
     let server = Server::saying(answer(500, "", "")).await;
     let minute = Policy::builder(Growth::constant(Duration::from_secs(60))).cap(Duration::from_secs(60));
     let cool_down = minute.jitter(Jitter::None).build().unwrap();
@@ -90,7 +90,7 @@ async fn a_dead_destination_gets_no_more_calls() {
 }
 
 #[tokio::test]
-async fn impatience_opens_no_breaker() {
+async fn short_timeouts_do_not_open_the_breaker() {
     let server = Server::start(|request, stream| async move {
         if request.line.starts_with("GET /slow") {
             super::server::hold(stream).await;
@@ -115,7 +115,7 @@ async fn impatience_opens_no_breaker() {
 }
 
 #[tokio::test]
-async fn the_callers_own_mistakes_open_no_breaker() {
+async fn client_errors_do_not_open_the_breaker() {
     let server = Server::saying(answer(404, "", "")).await;
     let breaker = BreakerOptions { min_calls: 2, ..BreakerOptions::default() };
     let runner = runner(&limited(|limits| limits.breaker = breaker));

@@ -11,7 +11,7 @@ use tokio::task::{AbortHandle, JoinSet};
 
 /// A received request.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct ReceivedRequest {
     pub(super) line: String,
     pub(super) headers: HashMap<String, String>,
     pub(super) body: String,
@@ -19,7 +19,7 @@ pub(super) struct Seen {
 
 pub(super) struct Server {
     pub(super) address: SocketAddr,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<ReceivedRequest>>>,
     accepting: AbortHandle,
 }
 
@@ -33,7 +33,7 @@ impl Server {
     /// Reads a request from each connection, then passes the connection to `answer`.
     pub(super) async fn start<F, Fut>(answer: F) -> Self
     where
-        F: Fn(Seen, TcpStream) -> Fut + Send + Sync + 'static,
+        F: Fn(ReceivedRequest, TcpStream) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = ()> + Send + 'static,
     {
         Self::at("127.0.0.1:0".parse().unwrap(), answer).await.unwrap()
@@ -42,7 +42,7 @@ impl Server {
     /// Starts the server at this address, if it is free.
     pub(super) async fn at<F, Fut>(address: SocketAddr, answer: F) -> Option<Self>
     where
-        F: Fn(Seen, TcpStream) -> Fut + Send + Sync + 'static,
+        F: Fn(ReceivedRequest, TcpStream) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = ()> + Send + 'static,
     {
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -76,7 +76,7 @@ impl Server {
         format!("http://{}{path}", self.address)
     }
 
-    pub(super) fn seen(&self) -> Vec<Seen> {
+    pub(super) fn seen(&self) -> Vec<ReceivedRequest> {
         self.seen.lock().unwrap().clone()
     }
 
@@ -102,7 +102,7 @@ pub(super) async fn hold(mut stream: TcpStream) {
     while stream.read(&mut nothing).await.is_ok_and(|read| read > 0) {}
 }
 
-async fn read(stream: &mut TcpStream) -> Option<Seen> {
+async fn read(stream: &mut TcpStream) -> Option<ReceivedRequest> {
     let mut bytes = Vec::new();
     let head = loop {
         if stream.read_buf(&mut bytes).await.ok()? == 0 {
@@ -126,5 +126,5 @@ async fn read(stream: &mut TcpStream) -> Option<Seen> {
             return None;
         }
     }
-    Some(Seen { line, headers, body: String::from_utf8(body).ok()? })
+    Some(ReceivedRequest { line, headers, body: String::from_utf8(body).ok()? })
 }

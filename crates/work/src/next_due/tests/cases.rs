@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use holdoff_policy::{Beyond, Compiled, Failure, Growth, Jitter, Policy, RetryAfter, Shape, SoFar};
+use holdoff_policy::{Beyond, Compiled, DelayShape, Failure, Growth, Jitter, Policy, RetryAfter, SoFar};
 use serde_json::{Value, json};
 
 /// The number of cases that a seed generates.
@@ -180,7 +180,7 @@ fn stored(rng: &mut Rng) -> Option<Compiled> {
             "limit_us": time_us(rng),
             "beyond": Beyond::ALL[rng.usize(0..3)].name(),
         },
-        "crowd": null,
+        "contention": null,
     });
     serde_json::from_value(form).ok()
 }
@@ -189,8 +189,8 @@ fn stored(rng: &mut Rng) -> Option<Compiled> {
 /// top of its line.
 fn attempt(rng: &mut Rng, policy: &Compiled) -> i32 {
     let bend = match policy.shape() {
-        Shape::Table(ceilings) => ceilings.len() as u64,
-        Shape::Line { first_us, step_us, top_us } => (top_us - first_us) / (*step_us).max(1) + 1,
+        DelayShape::Table(ceilings) => ceilings.len() as u64,
+        DelayShape::Line { first_us, step_us, top_us } => (top_us - first_us) / (*step_us).max(1) + 1,
         _ => 1,
     };
     let number = match rng.u8(0..8) {

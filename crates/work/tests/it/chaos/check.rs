@@ -22,21 +22,21 @@ const SECOND_MICROS: i64 = 1_000_000;
 type Key = (Uuid, i32);
 
 /// The entries of the workers' log about lost leases.
-pub(crate) struct Seen {
+pub(crate) struct LeaseLog {
     stale: usize,
     repeated: usize,
     lost: usize,
     polite: usize,
 }
 
-impl Seen {
+impl LeaseLog {
     pub(crate) fn in_log(log: &Path) -> Self {
         let text = std::fs::read_to_string(log).unwrap_or_default();
         let count =
             |what: &[&str]| text.lines().filter(|line| what.iter().all(|part| line.contains(part))).count();
-        let late = "a report came too late";
+        let late = "rejected a report: its lease has expired";
         let stale = count(&[late, "receipt=Recorded(Rescued)"]) + count(&[late, "receipt=Fenced"]);
-        let lost = count(&["the lease is lost"]) + count(&["the lease could not be renewed"]);
+        let lost = count(&["its lease was lost"]) + count(&["its lease was not renewed"]);
         Self { stale, repeated: count(&[late]) - stale, lost, polite: count(&["stopped by itself"]) }
     }
 
@@ -46,7 +46,7 @@ impl Seen {
     }
 }
 
-impl fmt::Display for Seen {
+impl fmt::Display for LeaseLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "  {:>6} stale reports that changed nothing", self.stale)?;
         writeln!(f, "  {:>6} repeated reports that changed nothing", self.repeated)?;
@@ -106,7 +106,7 @@ fn nothing_is_lost(records: &Records, steps: u64) {
     assert_eq!(records.done.len() as u64, steps);
     assert!(records.done.iter().all(|done| done.state == SUCCEEDED_STATE), "a step did not succeed");
     let numbers: HashSet<u64> = records.done.iter().map(number).collect();
-    assert_eq!(numbers.len() as u64, steps, "a step was taken in twice");
+    assert_eq!(numbers.len() as u64, steps, "a step was accepted twice");
     assert!((0..steps).all(|step| numbers.contains(&step)));
 }
 

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A counter that only grows.
 #[derive(Default)]
-pub(crate) struct Count(AtomicU64);
+pub(crate) struct StepCount(AtomicU64);
 
-impl Count {
+impl StepCount {
     pub(crate) fn add(&self, more: u64) {
         self.0.fetch_add(more, Ordering::Relaxed);
     }
@@ -20,16 +20,16 @@ impl Count {
 /// The number of times each fault and each of its effects occurred.
 #[derive(Default)]
 pub(crate) struct Counts {
-    pub(crate) kills: Count,
-    pub(crate) stops: Count,
-    pub(crate) shutdowns: Count,
-    pub(crate) slow_clocks: Count,
-    pub(crate) fast_clocks: Count,
-    pub(crate) zones: Count,
-    pub(crate) terminations: Count,
-    pub(crate) restarts: Count,
-    pub(crate) pinned_millis: Count,
-    pub(crate) resubmissions: Count,
+    pub(crate) kills: StepCount,
+    pub(crate) stops: StepCount,
+    pub(crate) shutdowns: StepCount,
+    pub(crate) slow_clocks: StepCount,
+    pub(crate) fast_clocks: StepCount,
+    pub(crate) zones: StepCount,
+    pub(crate) terminations: StepCount,
+    pub(crate) restarts: StepCount,
+    pub(crate) pinned_millis: StepCount,
+    pub(crate) resubmissions: StepCount,
 }
 
 impl Counts {

@@ -53,7 +53,7 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}: {text:?}")))
 }
 
-async fn strike(ground: Ground, seed: u64, steps: u64, faulty: Duration) -> check::Seen {
+async fn strike(ground: Ground, seed: u64, steps: u64, faulty: Duration) -> check::LeaseLog {
     let Ground { store, effects, server } = ground;
     let folder = tempfile::tempdir().unwrap();
     let log = std::env::var_os("HOLDOFF_CHAOS_LOG").map_or_else(|| folder.path().join("log"), PathBuf::from);
@@ -91,7 +91,7 @@ async fn strike(ground: Ground, seed: u64, steps: u64, faulty: Duration) -> chec
         let live = Records::live(&store).await.unwrap();
         panic!("{left} steps are not done:\n{}\nthe end of the log:\n{}", live.join("\n"), tail(&log));
     }
-    let seen = check::Seen::in_log(&log);
+    let seen = check::LeaseLog::in_log(&log);
     print!("{seen}");
     let records = Records::read(&store, &effects).await.unwrap();
     check::check(&records, seed, steps, has_server, begun.elapsed());

@@ -21,7 +21,7 @@ const PLACES: usize = 50;
 const PATIENCE: Duration = Duration::from_millis(50);
 
 /// The maximum number of attempts of a handler to act while the resource is unavailable.
-const TRIES: u32 = 400;
+const ATTEMPTS: u32 = 400;
 
 pub(crate) fn run_if_asked() {
     let Ok(store) = std::env::var(STORE) else { return };
@@ -91,7 +91,7 @@ async fn act(context: Context, takes: Duration, manners: Manners, effects: Arc<E
     let run = i64::from_ne_bytes(fastrand::Rng::new().u64(..).to_ne_bytes());
     let (step, token) = (context.step().to_string(), i64::try_from(context.token()).unwrap());
     tokio::time::sleep(takes).await;
-    for _ in 0..TRIES {
+    for _ in 0..ATTEMPTS {
         if manners == Manners::Polite && context.is_cancelled() {
             tracing::debug!(target: "chaos", %step, "stopped by itself");
             return None;

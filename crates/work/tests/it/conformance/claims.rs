@@ -3,16 +3,18 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use holdoff_work::{Action, Error, Fault, Filter, Outcome, Payload, Receipt, Step, StepState, Task};
+use holdoff_work::{
+    Action, AttemptOutcome, Error, Fault, Payload, Receipt, Step, StepFilter, StepState, Task,
+};
 use sqlx::{Connection as _, PgConnection};
 
-use crate::conformance::place::{
-    MINUTE, Place, attempts, claim, claim_many, claimer, eventually, filter, ids, nothing_is_due,
+use crate::conformance::test_store::{
+    MINUTE, TestStore, attempts, claim, claim_many, claimer, eventually, filter, ids, nothing_is_due,
     on_every_store, on_shared_stores, step, submit, submit_many,
 };
 
-async fn a_claimer_gets_what_it_can_handle(place: Place) {
-    let work = place.open().await;
+async fn a_claimer_claims_only_matching_steps(store: TestStore) {
+    let work = store.open().await;
     submit(&work, Task::new("mail").queue("a")).await;
     submit(&work, Task::new("mail").queue("b")).await;
     submit(&work, Task::new("print").queue("a")).await;
@@ -33,8 +35,8 @@ async fn a_claimer_gets_what_it_can_handle(place: Place) {
     assert_eq!(of(&["print", "mail"], &[]).await, 1);
 }
 
-async fn no_two_claimers_get_the_same_step(place: Place) {
-    let work = place.open().await;
+async fn two_claimers_never_claim_the_same_step(store: TestStore) {
+    let work = store.open().await;
     submit_many(&work, 2000, || Task::new("mail")).await;
     let mut claiming = Vec::new();
     for _ in 0..8 {
@@ -61,8 +63,8 @@ async fn no_two_claimers_get_the_same_step(place: Place) {
     assert_eq!(all.iter().map(|(step, _)| *step).collect::<BTreeSet<_>>().len(), 2000);
 }
 
-async fn nodes_share_what_is_due(place: Place) {
-    let nodes = [place.open().await, place.open().await, place.open().await, place.open().await];
+async fn nodes_share_due_steps(store: TestStore) {
+    let nodes = [store.open().await, store.open().await, store.open().await, store.open().await];
     submit_many(&nodes[0], 2000, || Task::new("mail")).await;
     let mut claiming = Vec::new();
     for node in nodes {
@@ -76,7 +78,7 @@ async fn nodes_share_what_is_due(place: Place) {
                     let receipt = claimer.complete(claimed, Payload::empty()).await.unwrap();
                     assert_eq!(receipt, Receipt::Accepted);
                 }
-                mine.extend(more.iter().map(holdoff_work::Claim::step));
+                mine.extend(more.iter().map(holdoff_work::ClaimedStep::step));
             }
             mine
         }));
@@ -89,17 +91,17 @@ async fn nodes_share_what_is_due(place: Place) {
     assert_eq!(all.into_iter().collect::<BTreeSet<_>>().len(), 2000);
 }
 
-async fn a_report_under_an_old_lease_changes_nothing(place: Place) {
-    let work = place.open().await;
+async fn a_report_under_an_old_lease_changes_nothing(store: TestStore) {
+    let work = store.open().await;
     let task = submit(&work, Task::new("mail")).await;
     let claimer = claimer(&work, &["mail"]).await;
     let zombie = claim(&claimer).await;
     claimer.fail(&zombie, Fault::conflict("who is right?")).await.unwrap();
-    work.act(&Filter::task(task), &Action::Resolve(None)).await.unwrap();
+    work.act(&StepFilter::task(task), &Action::Resolve(None)).await.unwrap();
     let owner = claim(&claimer).await;
     let before = step(&work, task.step(0)).await;
     // The store answers with the outcome recorded under the old lease, whatever the new report contains.
-    let recorded = Receipt::Recorded(Outcome::Conflicted);
+    let recorded = Receipt::Recorded(AttemptOutcome::Conflicted);
     assert_eq!(claimer.complete(&zombie, Payload::empty()).await.unwrap(), recorded);
     assert_eq!(claimer.fail(&zombie, Fault::permanent("late")).await.unwrap(), recorded);
     assert_eq!(claimer.snooze(&zombie, MINUTE, "late").await.unwrap(), recorded);
@@ -110,12 +112,12 @@ async fn a_report_under_an_old_lease_changes_nothing(place: Place) {
     assert_eq!(claimer.complete(&zombie, Payload::empty()).await.unwrap(), recorded);
 }
 
-async fn a_report_after_cancellation_is_fenced(place: Place) {
-    let work = place.open().await;
+async fn a_report_after_cancellation_is_fenced(store: TestStore) {
+    let work = store.open().await;
     let task = submit(&work, Task::new("mail")).await;
     let claimer = claimer(&work, &["mail"]).await;
     let claimed = claim(&claimer).await;
-    assert_eq!(work.act(&Filter::task(task), &Action::Cancel).await.unwrap(), 1);
+    assert_eq!(work.act(&StepFilter::task(task), &Action::Cancel).await.unwrap(), 1);
     assert_eq!(claimer.complete(&claimed, Payload::empty()).await.unwrap(), Receipt::Fenced);
     assert_eq!(claimer.fail(&claimed, Fault::transient("x")).await.unwrap(), Receipt::Fenced);
     assert!(matches!(claimer.heartbeat(&claimed, MINUTE).await, Err(Error::Fenced { .. })));
@@ -123,39 +125,39 @@ async fn a_report_after_cancellation_is_fenced(place: Place) {
     assert!(attempts(&work, task.step(0)).await.is_empty());
 }
 
-async fn a_repeated_report_is_answered_with_what_was_recorded(place: Place) {
-    let work = place.open().await;
+async fn a_repeated_report_returns_the_recorded_outcome(store: TestStore) {
+    let work = store.open().await;
     let task = submit(&work, Task::new("mail")).await;
     let claimer = claimer(&work, &["mail"]).await;
     let first = claim(&claimer).await;
     assert_eq!(claimer.snooze(&first, Duration::ZERO, "not yet").await.unwrap(), Receipt::Accepted);
     assert_eq!(
         claimer.snooze(&first, Duration::ZERO, "not yet").await.unwrap(),
-        Receipt::Recorded(Outcome::Snoozed)
+        Receipt::Recorded(AttemptOutcome::Snoozed)
     );
     let second = claim(&claimer).await;
     assert_eq!(claimer.fail(&second, Fault::transient("x")).await.unwrap(), Receipt::Accepted);
     assert_eq!(
         claimer.fail(&second, Fault::transient("x")).await.unwrap(),
-        Receipt::Recorded(Outcome::Retried)
+        Receipt::Recorded(AttemptOutcome::Retried)
     );
     let third = claim(&claimer).await;
     let output = Payload::json(&1).unwrap();
     assert_eq!(claimer.complete(&third, output.clone()).await.unwrap(), Receipt::Accepted);
     for late in [output.clone(), Payload::json(&2).unwrap()] {
         let receipt = claimer.complete(&third, late).await.unwrap();
-        assert_eq!(receipt, Receipt::Recorded(Outcome::Succeeded));
+        assert_eq!(receipt, Receipt::Recorded(AttemptOutcome::Succeeded));
     }
     let late = claimer.fail(&third, Fault::permanent("late")).await.unwrap();
-    assert_eq!(late, Receipt::Recorded(Outcome::Succeeded));
+    assert_eq!(late, Receipt::Recorded(AttemptOutcome::Succeeded));
     let record = step(&work, task.step(0)).await;
     assert_eq!((record.state, record.failures, record.snoozes), (StepState::Succeeded, 1, 1));
     assert_eq!(record.output, Some(output));
     assert_eq!(attempts(&work, task.step(0)).await.len(), 2);
 }
 
-async fn the_token_grows_with_every_claim_and_every_exit(place: Place) {
-    let work = place.open().await;
+async fn the_token_grows_with_every_claim_and_every_exit(store: TestStore) {
+    let work = store.open().await;
     let task = submit(&work, Task::new("mail")).await;
     let claimer = claimer(&work, &["mail"]).await;
     let mut tokens = Vec::new();
@@ -167,11 +169,11 @@ async fn the_token_grows_with_every_claim_and_every_exit(place: Place) {
             2 => drop(claimer.snooze(&claimed, Duration::ZERO, "x").await.unwrap()),
             3 => {
                 claimer.fail(&claimed, Fault::permanent("x")).await.unwrap();
-                work.act(&Filter::task(task), &Action::Retry).await.unwrap();
+                work.act(&StepFilter::task(task), &Action::Retry).await.unwrap();
             }
             4 => {
                 claimer.fail(&claimed, Fault::conflict("x")).await.unwrap();
-                work.act(&Filter::task(task), &Action::Resolve(None)).await.unwrap();
+                work.act(&StepFilter::task(task), &Action::Resolve(None)).await.unwrap();
             }
             _ => drop(claimer.complete(&claimed, Payload::empty()).await.unwrap()),
         }
@@ -180,8 +182,8 @@ async fn the_token_grows_with_every_claim_and_every_exit(place: Place) {
     assert!(tokens.windows(2).all(|pair| pair[1] >= pair[0] + 2), "{tokens:?}");
 }
 
-async fn a_heartbeat_makes_the_lease_last(place: Place) {
-    let work = place.open().await;
+async fn a_heartbeat_extends_the_lease(store: TestStore) {
+    let work = store.open().await;
     let task = submit(&work, Task::new("mail")).await;
     let claimer = claimer(&work, &["mail"]).await;
     let claimed = claim(&claimer).await;
@@ -194,8 +196,8 @@ async fn a_heartbeat_makes_the_lease_last(place: Place) {
     assert!(matches!(claimer.heartbeat(&claimed, MINUTE).await, Err(Error::Fenced { .. })));
 }
 
-async fn an_output_beyond_the_limit_is_refused(place: Place) {
-    let work = place.open().await;
+async fn an_output_above_the_limit_is_rejected(store: TestStore) {
+    let work = store.open().await;
     let task = submit(&work, Task::new("mail")).await;
     let claimer = claimer(&work, &["mail"]).await;
     let claimed = claim(&claimer).await;
@@ -204,8 +206,8 @@ async fn an_output_beyond_the_limit_is_refused(place: Place) {
     assert_eq!(step(&work, task.step(0)).await.state, StepState::Running);
 }
 
-async fn a_busy_lane_does_not_starve_others_of_its_priority(place: Place) {
-    let work = place.open().await;
+async fn a_busy_operation_does_not_starve_others_of_its_priority(store: TestStore) {
+    let work = store.open().await;
     submit_many(&work, 50, || Task::new("mail")).await;
     let print = submit(&work, Task::new("print")).await;
     submit_many(&work, 50, || Task::new("mail")).await;
@@ -215,12 +217,12 @@ async fn a_busy_lane_does_not_starve_others_of_its_priority(place: Place) {
         order.push(claim(&claimer).await.step().task);
     }
     assert!(order.contains(&print), "the oldest due step decides which lane is next");
-    nothing_is_due(&crate::conformance::place::claimer(&work, &["print"]).await).await;
+    nothing_is_due(&crate::conformance::test_store::claimer(&work, &["print"]).await).await;
     assert_eq!(ids(&work, &filter(|filter| filter.states = vec![StepState::Running])).await.len(), 60);
 }
 
-async fn inputs_come_with_the_claim(place: Place) {
-    let work = place.open().await;
+async fn inputs_come_with_the_claim(store: TestStore) {
+    let work = store.open().await;
     let graph = Task::graph().step("a", Step::new("one")).step("b", Step::new("two").after("a"));
     submit(&work, graph).await;
     let (one, two) = (claimer(&work, &["one"]).await, claimer(&work, &["two"]).await);
@@ -228,11 +230,11 @@ async fn inputs_come_with_the_claim(place: Place) {
     one.complete(&claim(&one).await, Payload::json(&41).unwrap()).await.unwrap();
     let child = eventually("the child", || async { two.claim(1, MINUTE).await.unwrap().pop() }).await;
     assert_eq!(child.inputs().len(), 1);
-    assert_eq!((child.inputs()[0].0.as_str(), child.inputs()[0].1.read::<i32>().unwrap()), ("a", 41));
+    assert_eq!(child.inputs()["a"].read::<i32>().unwrap(), 41);
 }
 
-async fn many_claims_come_at_once(place: Place) {
-    let work = place.open().await;
+async fn many_steps_are_claimed_at_once(store: TestStore) {
+    let work = store.open().await;
     submit_many(&work, 1500, || Task::new("mail")).await;
     claim_many(&claimer(&work, &["mail"]).await, 1500, MINUTE).await;
 }
@@ -240,14 +242,14 @@ async fn many_claims_come_at_once(place: Place) {
 /// The test covers all indexes of the table.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_changes_no_index_of_postgres() {
-    let place = Place::postgres();
-    let work = place.open().await;
+    let store = TestStore::postgres();
+    let work = store.open().await;
     submit_many(&work, 500, || Task::new("mail")).await;
     claim_many(&claimer(&work, &["mail"]).await, 500, MINUTE).await;
     // Postgres updates its statistics with a delay.
     let look = async || {
         let query = "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = 'steps'";
-        let mut server = PgConnection::connect(&place.url).await.unwrap();
+        let mut server = PgConnection::connect(&store.url).await.unwrap();
         let counted: (i64, i64) = sqlx::query_as(query).fetch_one(&mut server).await.unwrap();
         Some(counted).filter(|counted| counted.0 >= 500)
     };
@@ -256,21 +258,21 @@ async fn a_claim_changes_no_index_of_postgres() {
 }
 
 on_every_store!(
-    a_claimer_gets_what_it_can_handle,
-    no_two_claimers_get_the_same_step,
+    a_claimer_claims_only_matching_steps,
+    two_claimers_never_claim_the_same_step,
     a_report_under_an_old_lease_changes_nothing,
     a_report_after_cancellation_is_fenced,
-    a_repeated_report_is_answered_with_what_was_recorded,
+    a_repeated_report_returns_the_recorded_outcome,
     the_token_grows_with_every_claim_and_every_exit,
-    a_heartbeat_makes_the_lease_last,
-    an_output_beyond_the_limit_is_refused,
-    a_busy_lane_does_not_starve_others_of_its_priority,
+    a_heartbeat_extends_the_lease,
+    an_output_above_the_limit_is_rejected,
+    a_busy_operation_does_not_starve_others_of_its_priority,
     inputs_come_with_the_claim,
-    many_claims_come_at_once,
+    many_steps_are_claimed_at_once,
 );
 
 mod shared {
-    use super::{nodes_share_what_is_due, on_shared_stores};
+    use super::{nodes_share_due_steps, on_shared_stores};
 
-    on_shared_stores!(nodes_share_what_is_due);
+    on_shared_stores!(nodes_share_due_steps);
 }

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use holdoff_policy::{Class, Failure};
-use holdoff_work::{Fault, Outcome, Payload, Receipt, StepState, Task, TaskState};
+use holdoff_work::{AttemptOutcome, Fault, Payload, Receipt, StepState, Task, TaskState};
 
-use crate::conformance::place::{
-    HOUR, MINUTE, Place, SECOND, attempts, claim, claimer, nothing_is_due, on_every_store, step, submit,
+use crate::conformance::test_store::{
+    HOUR, MINUTE, SECOND, TestStore, attempts, claim, claimer, nothing_is_due, on_every_store, step, submit,
 };
 
-async fn a_failed_try_waits_as_its_policy_says(place: Place) {
-    let work = place.open().await;
+async fn a_failed_attempt_waits_by_its_policy(store: TestStore) {
+    let work = store.open().await;
     let task = submit(&work, Task::new("mail").policy("hourly")).await;
     let claimer = claimer(&work, &["mail"]).await;
     claimer.fail(&claim(&claimer).await, Fault::transient("busy")).await.unwrap();
@@ -22,8 +22,8 @@ async fn a_failed_try_waits_as_its_policy_says(place: Place) {
     nothing_is_due(&claimer).await;
 }
 
-async fn a_hint_is_a_floor_under_the_wait(place: Place) {
-    let work = place.open().await;
+async fn retry_after_is_a_floor_of_the_wait(store: TestStore) {
+    let work = store.open().await;
     let claimer = claimer(&work, &["mail"]).await;
     for (policy, hint, wait) in
         [("hourly", MINUTE, HOUR), ("hourly", 3 * HOUR, 3 * HOUR), ("quick", HOUR, HOUR)]
@@ -34,8 +34,8 @@ async fn a_hint_is_a_floor_under_the_wait(place: Place) {
     }
 }
 
-async fn a_permanent_failure_fails_at_once(place: Place) {
-    let work = place.open().await;
+async fn a_permanent_failure_fails_the_step(store: TestStore) {
+    let work = store.open().await;
     let task = submit(&work, Task::new("mail")).await;
     let claimer = claimer(&work, &["mail"]).await;
     let receipt = claimer.fail(&claim(&claimer).await, Fault::permanent("no such mailbox")).await.unwrap();
@@ -44,13 +44,13 @@ async fn a_permanent_failure_fails_at_once(place: Place) {
     assert_eq!((record.state, record.steps[0].state), (TaskState::Failed, StepState::Failed));
     assert!(record.steps[0].ended_at.is_some() && record.steps[0].due_at.is_none());
     let attempt = &record.attempts[0];
-    assert_eq!((attempt.outcome, attempt.delay, attempt.attempt), (Outcome::Failed, None, 1));
+    assert_eq!((attempt.outcome, attempt.delay, attempt.attempt), (AttemptOutcome::Failed, None, 1));
     assert_eq!(attempt.class.as_deref(), Some("permanent"));
     nothing_is_due(&claimer).await;
 }
 
-async fn a_conflict_waits_for_somebody(place: Place) {
-    let work = place.open().await;
+async fn a_conflict_waits_for_an_operator(store: TestStore) {
+    let work = store.open().await;
     let task = submit(&work, Task::new("mail")).await;
     let claimer = claimer(&work, &["mail"]).await;
     claimer.fail(&claim(&claimer).await, Fault::conflict("it is there already")).await.unwrap();
@@ -59,8 +59,8 @@ async fn a_conflict_waits_for_somebody(place: Place) {
     nothing_is_due(&claimer).await;
 }
 
-async fn exhausted_tries_are_all_on_record(place: Place) {
-    let work = place.open().await;
+async fn all_exhausted_attempts_are_recorded(store: TestStore) {
+    let work = store.open().await;
     let task = submit(&work, Task::new("mail")).await;
     let claimer = work.claimer("node seven", &["mail"], &[]).await.unwrap();
     let mut tokens = Vec::new();
@@ -69,7 +69,7 @@ async fn exhausted_tries_are_all_on_record(place: Place) {
         assert_eq!(claimed.attempt(), number);
         tokens.push(claimed.token());
         tokio::time::sleep(Duration::from_millis(15)).await;
-        let said = format!("try {number}\n with password=hunter2 {}", "x".repeat(1000));
+        let said = format!("attempt {number}\n with password=hunter2 {}", "x".repeat(1000));
         let failure = Failure::new(if number == 2 { Class::Timeout } else { Class::Transient });
         claimer.fail(&claimed, Fault::new(failure, said)).await.unwrap();
     }
@@ -80,7 +80,7 @@ async fn exhausted_tries_are_all_on_record(place: Place) {
     assert_eq!(kept.iter().map(|attempt| attempt.attempt).collect::<Vec<_>>(), [1, 2, 3]);
     assert_eq!(kept.iter().map(|attempt| attempt.token).collect::<Vec<_>>(), tokens);
     let outcomes: Vec<_> = kept.iter().map(|attempt| attempt.outcome).collect();
-    assert_eq!(outcomes, [Outcome::Retried, Outcome::Retried, Outcome::Failed]);
+    assert_eq!(outcomes, [AttemptOutcome::Retried, AttemptOutcome::Retried, AttemptOutcome::Failed]);
     let delays: Vec<_> = kept.iter().map(|attempt| attempt.delay).collect();
     let wait = Some(Duration::from_millis(20));
     assert_eq!(delays, [wait, wait, None]);
@@ -90,15 +90,15 @@ async fn exhausted_tries_are_all_on_record(place: Place) {
         assert_eq!(attempt.worker, "node seven");
         assert!(attempt.took >= Duration::from_millis(10) && attempt.took < MINUTE);
         let said = attempt.message.as_deref().unwrap();
-        assert!(said.starts_with(&format!("try {number}  with password=… xx")), "{said}");
+        assert!(said.starts_with(&format!("attempt {number}  with password=… xx")), "{said}");
         assert!(!said.contains("hunter2") && said.chars().count() <= 500);
         assert!(record.now.since(attempt.started_at) < 10 * MINUTE);
     }
     assert!(kept.windows(2).all(|pair| pair[0].started_at < pair[1].started_at));
 }
 
-async fn a_snooze_burns_no_try(place: Place) {
-    let work = place.open().await;
+async fn a_snooze_uses_no_attempt(store: TestStore) {
+    let work = store.open().await;
     let task = submit(&work, Task::new("mail")).await;
     let claimer = claimer(&work, &["mail"]).await;
     for _ in 0..5 {
@@ -112,26 +112,26 @@ async fn a_snooze_burns_no_try(place: Place) {
     assert!(record.due_at.unwrap().since(record.last_attempted_at.unwrap()) >= HOUR);
     assert_eq!((record.class, record.message), (None, None), "a snooze is no failure");
     let kept = attempts(&work, task.step(0)).await;
-    assert!(kept.iter().all(|attempt| attempt.outcome == Outcome::Snoozed));
+    assert!(kept.iter().all(|attempt| attempt.outcome == AttemptOutcome::Snoozed));
     assert_eq!((kept.len(), kept[5].delay), (6, Some(HOUR)));
 }
 
-async fn the_deadline_counts_over_all_tries(place: Place) {
-    let work = place.open().await;
+async fn the_deadline_covers_all_attempts(store: TestStore) {
+    let work = store.open().await;
     let task = submit(&work, Task::new("mail").policy("short")).await;
     let claimer = claimer(&work, &["mail"]).await;
-    let mut tries = 0;
+    let mut attempts = 0;
     while step(&work, task.step(0)).await.state == StepState::Ready {
         claimer.fail(&claim(&claimer).await, Fault::transient("x")).await.unwrap();
-        tries += 1;
+        attempts += 1;
     }
     // Two seconds allow three waits of half a second.
-    assert!((2..=4).contains(&tries), "{tries}");
+    assert!((2..=4).contains(&attempts), "{attempts}");
     assert_eq!(step(&work, task.step(0)).await.state, StepState::Failed);
 }
 
-async fn the_deadline_begins_with_the_first_try_that_fails(place: Place) {
-    let work = place.open().await;
+async fn the_deadline_begins_with_the_first_failed_attempt(store: TestStore) {
+    let work = store.open().await;
     let task = submit(&work, Task::new("mail").policy("short")).await;
     let claimer = claimer(&work, &["mail"]).await;
     claimer.snooze(&claim(&claimer).await, 2 * SECOND + SECOND / 10, "closed").await.unwrap();
@@ -141,8 +141,8 @@ async fn the_deadline_begins_with_the_first_try_that_fails(place: Place) {
     assert_eq!(step(&work, task.step(0)).await.state, StepState::Ready, "nor is it over now");
 }
 
-async fn success_after_failures_keeps_what_was(place: Place) {
-    let work = place.open().await;
+async fn success_after_failures_keeps_the_attempts(store: TestStore) {
+    let work = store.open().await;
     let task = submit(&work, Task::new("mail")).await;
     let claimer = claimer(&work, &["mail"]).await;
     claimer.fail(&claim(&claimer).await, Fault::transient("x")).await.unwrap();
@@ -155,8 +155,8 @@ async fn success_after_failures_keeps_what_was(place: Place) {
     assert!(step.ended_at.unwrap() >= step.last_attempted_at.unwrap());
 }
 
-async fn a_step_that_comes_back_for_ever_keeps_its_latest_attempts(place: Place) {
-    let work = place.open().await;
+async fn an_endlessly_requeued_step_keeps_its_latest_attempts(store: TestStore) {
+    let work = store.open().await;
     let task = submit(&work, Task::new("mail")).await;
     let claimer = claimer(&work, &["mail"]).await;
     for _ in 0..520 {
@@ -169,14 +169,14 @@ async fn a_step_that_comes_back_for_ever_keeps_its_latest_attempts(place: Place)
 }
 
 on_every_store!(
-    a_failed_try_waits_as_its_policy_says,
-    a_hint_is_a_floor_under_the_wait,
-    a_permanent_failure_fails_at_once,
-    a_conflict_waits_for_somebody,
-    exhausted_tries_are_all_on_record,
-    a_snooze_burns_no_try,
-    the_deadline_counts_over_all_tries,
-    the_deadline_begins_with_the_first_try_that_fails,
-    success_after_failures_keeps_what_was,
-    a_step_that_comes_back_for_ever_keeps_its_latest_attempts,
+    a_failed_attempt_waits_by_its_policy,
+    retry_after_is_a_floor_of_the_wait,
+    a_permanent_failure_fails_the_step,
+    a_conflict_waits_for_an_operator,
+    all_exhausted_attempts_are_recorded,
+    a_snooze_uses_no_attempt,
+    the_deadline_covers_all_attempts,
+    the_deadline_begins_with_the_first_failed_attempt,
+    success_after_failures_keeps_the_attempts,
+    an_endlessly_requeued_step_keeps_its_latest_attempts,
 );

@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use holdoff_work::{
-    Action, Context, Fault, Filter, Payload, Step, StepState, Task, TaskState, Work, Worker, WorkerBuilder,
+    Action, Context, Fault, Payload, Step, StepFilter, StepState, Task, TaskState, Work, Worker,
+    WorkerBuilder,
 };
 
-use crate::conformance::place::{
-    Place, SECOND, claim, claimer, ends, nothing_is_due, on_every_store, on_shared_stores, step, submit,
+use crate::conformance::test_store::{
+    SECOND, TestStore, claim, claimer, ends, nothing_is_due, on_every_store, on_shared_stores, step, submit,
 };
 
 /// The number of runs of each step.
@@ -42,15 +43,15 @@ fn wide() -> Task {
     task.step("last", last)
 }
 
-async fn a_thousand_children_and_a_thousand_parents(place: Place) {
-    let work = place.open().await;
+async fn a_graph_with_thousand_children_and_parents_completes(store: TestStore) {
+    let work = store.open().await;
     finish_wide(vec![work.clone(), work.clone(), work.clone(), work]).await;
 }
 
-async fn four_nodes_finish_a_thousand_parents_of_one_child(place: Place) {
+async fn four_nodes_finish_a_thousand_parents_of_one_child(store: TestStore) {
     let mut nodes = Vec::new();
     for _ in 0..4 {
-        nodes.push(place.open().await);
+        nodes.push(store.open().await);
     }
     finish_wide(nodes).await;
 }
@@ -71,8 +72,8 @@ async fn finish_wide(nodes: Vec<Work>) {
     }
 }
 
-async fn outputs_of_parents_are_inputs_of_children(place: Place) {
-    let work = place.open().await;
+async fn outputs_of_parents_are_inputs_of_children(store: TestStore) {
+    let work = store.open().await;
     let add = |context: Context, own: i64| async move {
         let mut sum = own;
         for name in context.inputs().keys() {
@@ -110,9 +111,9 @@ async fn states(work: &Work, task: holdoff_work::TaskId) -> (TaskState, Vec<Step
     (record.state, record.steps.iter().map(|step| step.state).collect())
 }
 
-async fn a_failed_branch_blocks_its_dependents_until_it_is_retried(place: Place) {
+async fn a_failed_branch_blocks_its_dependents_until_it_is_retried(store: TestStore) {
     use StepState::{Blocked, Failed, Succeeded};
-    let work = place.open().await;
+    let work = store.open().await;
     let worker = work.worker().handle("good", |_: Context, (): ()| async { Ok::<_, Fault>(()) });
     let worker = worker.start().await.unwrap();
     let bad = claimer(&work, &["bad"]).await;
@@ -120,49 +121,49 @@ async fn a_failed_branch_blocks_its_dependents_until_it_is_retried(place: Place)
     bad.fail(&claim(&bad).await, Fault::permanent("no")).await.unwrap();
     ends(&work, task, TaskState::Failed).await;
     assert_eq!(states(&work, task).await.1, [Succeeded, Failed, Succeeded, Blocked]);
-    assert_eq!(work.act(&Filter::task(task), &Action::Retry).await.unwrap(), 1);
+    assert_eq!(work.act(&StepFilter::task(task), &Action::Retry).await.unwrap(), 1);
     assert_eq!(states(&work, task).await.0, TaskState::Running);
     let again = claim(&bad).await;
-    assert_eq!(again.attempt(), 1, "with all its tries before it");
+    assert_eq!(again.attempt(), 1, "with all its attempts before it");
     bad.complete(&again, Payload::empty()).await.unwrap();
     ends(&work, task, TaskState::Succeeded).await;
     worker.shutdown().await;
 }
 
-async fn a_discarded_parent_keeps_its_dependents_blocked(place: Place) {
+async fn a_discarded_parent_keeps_its_dependents_blocked(store: TestStore) {
     use StepState::{Blocked, Discarded, Ready, Succeeded};
-    let work = place.open().await;
+    let work = store.open().await;
     let (good, bad) = (claimer(&work, &["good"]).await, claimer(&work, &["bad"]).await);
     let task = submit(&work, branches()).await;
     bad.fail(&claim(&bad).await, Fault::conflict("no")).await.unwrap();
-    assert_eq!(work.act(&Filter::task(task), &Action::Discard).await.unwrap(), 1);
+    assert_eq!(work.act(&StepFilter::task(task), &Action::Discard).await.unwrap(), 1);
     good.complete(&claim(&good).await, Payload::empty()).await.unwrap();
     assert_eq!(states(&work, task).await, (TaskState::Running, vec![Succeeded, Discarded, Ready, Blocked]));
     good.complete(&claim(&good).await, Payload::empty()).await.unwrap();
     nothing_is_due(&good).await;
     assert_eq!(states(&work, task).await.0, TaskState::Failed);
     assert_eq!(step(&work, task.step(3)).await.waiting_for, 1);
-    assert_eq!(work.act(&Filter::task(task), &Action::Retry).await.unwrap(), 0, "there is no way back");
+    assert_eq!(work.act(&StepFilter::task(task), &Action::Retry).await.unwrap(), 0, "there is no way back");
 }
 
-async fn a_cancelled_task_is_over_at_once(place: Place) {
+async fn cancelling_ends_all_steps_of_a_task(store: TestStore) {
     use StepState::{Cancelled, Succeeded};
-    let work = place.open().await;
+    let work = store.open().await;
     let (good, bad) = (claimer(&work, &["good"]).await, claimer(&work, &["bad"]).await);
     let task = submit(&work, branches()).await;
     good.complete(&claim(&good).await, Payload::json(&7).unwrap()).await.unwrap();
     let running = claim(&bad).await;
     // The filter names one step, and the action cancels the whole task.
-    assert_eq!(work.act(&Filter::step(task.step(1)), &Action::Cancel).await.unwrap(), 3);
+    assert_eq!(work.act(&StepFilter::step(task.step(1)), &Action::Cancel).await.unwrap(), 3);
     let (state, steps) = states(&work, task).await;
     assert_eq!((state, steps), (TaskState::Cancelled, vec![Succeeded, Cancelled, Cancelled, Cancelled]));
     assert!(bad.heartbeat(&running, SECOND).await.is_err());
     nothing_is_due(&good).await;
-    assert_eq!(work.act(&Filter::task(task), &Action::Cancel).await.unwrap(), 0);
+    assert_eq!(work.act(&StepFilter::task(task), &Action::Cancel).await.unwrap(), 0);
 }
 
-async fn a_childs_delay_counts_from_its_last_parent(place: Place) {
-    let work = place.open().await;
+async fn a_child_delay_begins_with_the_last_parent(store: TestStore) {
+    let work = store.open().await;
     let claimer = claimer(&work, &["count"]).await;
     let delay = Duration::from_millis(700);
     let graph =
@@ -179,8 +180,8 @@ async fn a_childs_delay_counts_from_its_last_parent(place: Place) {
     assert_eq!(claim(&claimer).await.step(), task.step(1));
 }
 
-async fn a_chain_runs_in_its_order(place: Place) {
-    let work = place.open().await;
+async fn a_chain_runs_in_order(store: TestStore) {
+    let work = store.open().await;
     let order = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&order);
     let worker = work.worker().handle("note", move |context: Context, (): ()| {
@@ -200,13 +201,13 @@ async fn a_chain_runs_in_its_order(place: Place) {
 }
 
 on_every_store!(
-    a_thousand_children_and_a_thousand_parents,
+    a_graph_with_thousand_children_and_parents_completes,
     outputs_of_parents_are_inputs_of_children,
     a_failed_branch_blocks_its_dependents_until_it_is_retried,
     a_discarded_parent_keeps_its_dependents_blocked,
-    a_cancelled_task_is_over_at_once,
-    a_childs_delay_counts_from_its_last_parent,
-    a_chain_runs_in_its_order,
+    cancelling_ends_all_steps_of_a_task,
+    a_child_delay_begins_with_the_last_parent,
+    a_chain_runs_in_order,
 );
 
 mod shared {

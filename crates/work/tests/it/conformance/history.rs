@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use holdoff_work::{
-    Action, Claimer, Fault, Filter, Payload, Settings, Step, StepState, Submitted, Task, TaskState, Work,
+    Action, Claimer, Fault, Payload, Settings, Step, StepFilter, StepState, Submitted, Task, TaskState, Work,
 };
 
-use crate::conformance::place::{
-    HOUR, Place, claim, claim_many, claimer, eventually, filter, ids, list, on_every_store, settings, submit,
-    submit_many,
+use crate::conformance::test_store::{
+    HOUR, TestStore, claim, claim_many, claimer, eventually, filter, ids, list, on_every_store, settings,
+    submit, submit_many,
 };
 
 /// Settings with a minimal retention.
@@ -31,8 +31,8 @@ async fn prune(work: &Work) -> u64 {
     work.prune().await.unwrap()
 }
 
-async fn finished_steps_are_forgotten_by_age(place: Place) {
-    let work = place.open_with(forgetful()).await;
+async fn finished_steps_are_pruned_by_age(store: TestStore) {
+    let work = store.open_with(forgetful()).await;
     let claimer = claimer(&work, &["mail"]).await;
     let failing = submit(&work, Task::new("mail").dedup("key").dedup_retention(Duration::ZERO)).await;
     claimer.fail(&claim(&claimer).await, Fault::transient("x")).await.unwrap();
@@ -41,7 +41,7 @@ async fn finished_steps_are_forgotten_by_age(place: Place) {
     complete(&claimer, 1200).await;
     let live = submit(&work, Task::new("mail")).await;
     assert_eq!(prune(&work).await, 1201);
-    assert_eq!(ids(&work, &Filter::default()).await.into_iter().collect::<Vec<_>>(), [live.step(0)]);
+    assert_eq!(ids(&work, &StepFilter::default()).await.into_iter().collect::<Vec<_>>(), [live.step(0)]);
     assert!(work.task(failing).await.unwrap().is_none(), "its attempts are gone with it");
     assert_eq!(prune(&work).await, 0);
 }
@@ -50,38 +50,38 @@ async fn complete_one(claimer: &Claimer) {
     claimer.complete(&claim(claimer).await, Payload::empty()).await.unwrap();
 }
 
-async fn nothing_is_forgotten_before_its_time(place: Place) {
-    let work = place.open().await;
+async fn nothing_is_pruned_before_its_retention(store: TestStore) {
+    let work = store.open().await;
     let claimer = claimer(&work, &["mail"]).await;
     submit_many(&work, 3, || Task::new("mail")).await;
     complete_one(&claimer).await;
     claimer.fail(&claim(&claimer).await, Fault::permanent("no")).await.unwrap();
     assert_eq!(prune(&work).await, 0);
-    assert_eq!(list(&work, &Filter::default()).await.len(), 3);
+    assert_eq!(list(&work, &StepFilter::default()).await.len(), 3);
 }
 
-async fn no_more_are_kept_than_may_be(place: Place) {
+async fn the_row_limit_is_kept(store: TestStore) {
     let mut settings = settings();
     settings.history.max_rows = 500;
-    let work = place.open_with(settings).await;
+    let work = store.open_with(settings).await;
     let claimer = claimer(&work, &["mail"]).await;
     let tasks = submit_many(&work, 1600, || Task::new("mail")).await;
     complete(&claimer, 1600).await;
     // Postgres updates its count of rows with a delay.
     let left = eventually("pruning", || async {
         work.prune().await.unwrap();
-        Some(ids(&work, &Filter::default()).await).filter(|left| left.len() <= 500)
+        Some(ids(&work, &StepFilter::default()).await).filter(|left| left.len() <= 500)
     })
     .await;
     assert!(left.len() >= 450, "{} are left, and 500 may be", left.len());
     assert!(left.contains(&tasks[1599].step(0)), "the latest stay");
     assert!(!left.contains(&tasks[0].step(0)), "the oldest go");
     work.prune().await.unwrap();
-    assert!(ids(&work, &Filter::default()).await.len() >= 450, "and it stops there");
+    assert!(ids(&work, &StepFilter::default()).await.len() >= 450, "and it stops there");
 }
 
-async fn a_live_task_keeps_its_parents_outputs(place: Place) {
-    let work = place.open_with(forgetful()).await;
+async fn a_live_task_keeps_its_parents_outputs(store: TestStore) {
+    let work = store.open_with(forgetful()).await;
     let claimer = claimer(&work, &["mail"]).await;
     let graph = Task::graph()
         .step("a", Step::new("mail"))
@@ -90,16 +90,16 @@ async fn a_live_task_keeps_its_parents_outputs(place: Place) {
     claimer.complete(&claim(&claimer).await, Payload::json(&7).unwrap()).await.unwrap();
     assert_eq!(prune(&work).await, 0);
     let child = claim(&claimer).await;
-    assert_eq!(child.inputs()[0].1.read::<i32>().unwrap(), 7);
+    assert_eq!(child.inputs().values().next().unwrap().read::<i32>().unwrap(), 7);
     claimer.complete(&child, Payload::empty()).await.unwrap();
     assert_eq!(prune(&work).await, 2);
     assert!(work.task(task).await.unwrap().is_none());
 }
 
-async fn failed_steps_are_kept_until_their_own_time(place: Place) {
+async fn failed_steps_have_their_own_retention(store: TestStore) {
     let mut settings = forgetful();
     settings.history.keep_failed = HOUR;
-    let work = place.open_with(settings).await;
+    let work = store.open_with(settings).await;
     let claimer = claimer(&work, &["mail", "bad"]).await;
     let graph = Task::graph()
         .step("a", Step::new("mail").priority(0))
@@ -110,16 +110,16 @@ async fn failed_steps_are_kept_until_their_own_time(place: Place) {
     claimer.fail(&claim(&claimer).await, Fault::permanent("no")).await.unwrap();
     assert_eq!(prune(&work).await, 0);
     assert_eq!(work.task(task).await.unwrap().unwrap().steps.len(), 3);
-    assert_eq!(work.act(&Filter::task(task), &Action::Retry).await.unwrap(), 1);
+    assert_eq!(work.act(&StepFilter::task(task), &Action::Retry).await.unwrap(), 1);
     let again = claim(&claimer).await;
-    assert_eq!(again.inputs()[0].1, Payload::empty());
+    assert_eq!(again.inputs().values().next(), Some(&Payload::empty()));
     claimer.complete(&again, Payload::empty()).await.unwrap();
     complete_one(&claimer).await;
     assert_eq!(work.wait(task).await.unwrap().state, TaskState::Succeeded);
 }
 
-async fn forsaken_failures_go_with_what_they_block(place: Place) {
-    let work = place.open_with(forgetful()).await;
+async fn abandoned_failures_are_pruned_with_their_dependents(store: TestStore) {
+    let work = store.open_with(forgetful()).await;
     let claimer = claimer(&work, &["mail", "bad"]).await;
     let graph = Task::graph()
         .step("a", Step::new("mail").priority(0))
@@ -133,21 +133,21 @@ async fn forsaken_failures_go_with_what_they_block(place: Place) {
     assert!(work.task(task).await.unwrap().is_none());
 }
 
-async fn what_a_discarded_step_blocks_goes_too(place: Place) {
-    let work = place.open_with(forgetful()).await;
+async fn dependents_of_a_discarded_step_are_pruned(store: TestStore) {
+    let work = store.open_with(forgetful()).await;
     let claimer = claimer(&work, &["bad"]).await;
     let graph = Task::graph().step("b", Step::new("bad")).step("c", Step::new("mail").after("b"));
     let task = submit(&work, graph).await;
     claimer.fail(&claim(&claimer).await, Fault::permanent("no")).await.unwrap();
-    work.act(&Filter::task(task), &Action::Discard).await.unwrap();
+    work.act(&StepFilter::task(task), &Action::Discard).await.unwrap();
     prune(&work).await;
     prune(&work).await;
     assert!(work.task(task).await.unwrap().is_none(), "it would stay for ever");
     assert!(list(&work, &filter(|filter| filter.states = vec![StepState::Blocked])).await.is_empty());
 }
 
-async fn keys_are_forgotten_with_their_tasks(place: Place) {
-    let work = place.open_with(forgetful()).await;
+async fn dedup_keys_are_pruned_with_their_tasks(store: TestStore) {
+    let work = store.open_with(forgetful()).await;
     let claimer = claimer(&work, &["mail"]).await;
     let short = Task::new("mail").dedup("short").dedup_retention(Duration::from_millis(1));
     let long = Task::new("mail").dedup("long").dedup_retention(HOUR);
@@ -160,20 +160,20 @@ async fn keys_are_forgotten_with_their_tasks(place: Place) {
 }
 
 on_every_store!(
-    finished_steps_are_forgotten_by_age,
-    nothing_is_forgotten_before_its_time,
-    no_more_are_kept_than_may_be,
+    finished_steps_are_pruned_by_age,
+    nothing_is_pruned_before_its_retention,
+    the_row_limit_is_kept,
     a_live_task_keeps_its_parents_outputs,
-    failed_steps_are_kept_until_their_own_time,
-    forsaken_failures_go_with_what_they_block,
-    what_a_discarded_step_blocks_goes_too,
-    keys_are_forgotten_with_their_tasks,
+    failed_steps_have_their_own_retention,
+    abandoned_failures_are_pruned_with_their_dependents,
+    dependents_of_a_discarded_step_are_pruned,
+    dedup_keys_are_pruned_with_their_tasks,
 );
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_shrinks_when_the_past_is_forgotten() {
-    let place = Place::sqlite_file();
-    let work = place.open_with(forgetful()).await;
+async fn a_file_shrinks_after_pruning() {
+    let store = TestStore::sqlite_file();
+    let work = store.open_with(forgetful()).await;
     let claimer = claimer(&work, &["mail"]).await;
     submit_many(&work, 60, || Task::new("mail")).await;
     for claimed in claim_many(&claimer, 60, HOUR).await {
@@ -181,5 +181,5 @@ async fn a_file_shrinks_when_the_past_is_forgotten() {
     }
     assert_eq!(prune(&work).await, 60);
     // The file was twelve times as large.
-    assert!(place.size() < 1 << 20, "{} bytes", place.size());
+    assert!(store.size() < 1 << 20, "{} bytes", store.size());
 }

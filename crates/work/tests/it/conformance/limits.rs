@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use holdoff_work::{Error, InvalidTask, Payload, Settings, Step, Task, Work};
 
-use crate::conformance::place::{
-    Place, claim, claimer, filter, list, on_every_store, settings, submit, submit_many,
+use crate::conformance::test_store::{
+    TestStore, claim, claimer, filter, list, on_every_store, settings, submit, submit_many,
 };
 
 async fn refused(work: &Work, task: Task) -> InvalidTask {
@@ -16,10 +16,10 @@ async fn refused(work: &Work, task: Task) -> InvalidTask {
     }
 }
 
-async fn one_invalid_task_keeps_all_of_them_out(place: Place) {
+async fn one_invalid_task_rejects_its_batch(store: TestStore) {
     let mut settings = settings();
     (settings.max_payload, settings.max_steps) = (10, 2);
-    let work = place.open_with(settings).await;
+    let work = store.open_with(settings).await;
     let long = "x".repeat(201);
     assert_eq!(refused(&work, Task::graph()).await, InvalidTask::NoSteps);
     let three =
@@ -50,8 +50,8 @@ async fn one_invalid_task_keeps_all_of_them_out(place: Place) {
     submit(&work, Task::new("mail").dedup("good")).await;
 }
 
-async fn a_circle_is_refused_by_its_path(place: Place) {
-    let work = place.open().await;
+async fn a_cycle_is_rejected_with_its_path(store: TestStore) {
+    let work = store.open().await;
     let circle = Task::graph()
         .step("a", Step::new("mail").after("c"))
         .step("b", Step::new("mail").after("a"))
@@ -70,8 +70,8 @@ fn ten_at_most() -> Settings {
     settings
 }
 
-async fn a_full_queue_turns_tasks_away_and_says_when_to_come_back(place: Place) {
-    let work = place.open_with(ten_at_most()).await;
+async fn a_full_queue_rejects_tasks_with_retry_after(store: TestStore) {
+    let work = store.open_with(ten_at_most()).await;
     submit_many(&work, 10, || Task::new("mail")).await;
     let Err(error) = work.submit(Task::new("mail")).await else { panic!("it was full") };
     assert!(error.is_transient());
@@ -83,8 +83,8 @@ async fn a_full_queue_turns_tasks_away_and_says_when_to_come_back(place: Place) 
     assert_eq!(list(&work, &filter(|filter| filter.queue = Some("default".to_owned()))).await.len(), 11);
 }
 
-async fn finished_steps_make_room(place: Place) {
-    let work = place.open_with(ten_at_most()).await;
+async fn finished_steps_free_queue_capacity(store: TestStore) {
+    let work = store.open_with(ten_at_most()).await;
     submit_many(&work, 10, || Task::new("mail")).await;
     let claimer = claimer(&work, &["mail"]).await;
     for _ in 0..10 {
@@ -93,16 +93,16 @@ async fn finished_steps_make_room(place: Place) {
     submit_many(&work, 10, || Task::new("mail")).await;
 }
 
-async fn queues_of_one_batch_are_counted_each_for_itself(place: Place) {
-    let work = place.open_with(ten_at_most()).await;
+async fn queues_of_one_batch_are_counted_separately(store: TestStore) {
+    let work = store.open_with(ten_at_most()).await;
     let batch = (0..12).map(|number| Task::new("mail").queue(format!("{}", number % 2)));
     work.submit_all(batch.collect()).await.unwrap();
 }
 
 on_every_store!(
-    one_invalid_task_keeps_all_of_them_out,
-    a_circle_is_refused_by_its_path,
-    a_full_queue_turns_tasks_away_and_says_when_to_come_back,
-    finished_steps_make_room,
-    queues_of_one_batch_are_counted_each_for_itself,
+    one_invalid_task_rejects_its_batch,
+    a_cycle_is_rejected_with_its_path,
+    a_full_queue_rejects_tasks_with_retry_after,
+    finished_steps_free_queue_capacity,
+    queues_of_one_batch_are_counted_separately,
 );

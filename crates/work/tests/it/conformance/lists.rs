@@ -1,15 +1,19 @@
-//! Listing steps page by page, and counting them.
+//! Lists and bounded scans of steps.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use holdoff_policy::matches_pattern;
 use holdoff_work::{
-    Action, Error, Fault, Filter, HttpStep, Page, Payload, QueueStats, Step, StepId, StepState, Task, TaskId,
-    Work,
+    Action, Error, Fault, HttpStep, PageRequest, Payload, QueueStats, Step, StepCount, StepFilter, StepId,
+    StepRecord, StepState, Task, TaskId, Work,
 };
+use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
+use proptest::test_runner::TestRunner;
 
-use crate::conformance::place::{
-    HOUR, Place, SECOND, claim, claim_many, claimer, eventually, filter, ids, on_every_store, settings,
+use crate::conformance::test_store::{
+    HOUR, SECOND, TestStore, claim, claim_many, claimer, eventually, filter, ids, on_every_store, settings,
     submit, submit_many,
 };
 
@@ -40,10 +44,10 @@ async fn zoo(work: &Work) -> Zoo {
     let (succeeded, claimed) = next(Task::new("mail")).await;
     c.complete(&claimed, Payload::empty()).await.unwrap();
     let (cancelled, _) = next(Task::new("mail")).await;
-    work.act(&Filter::task(cancelled), &Action::Cancel).await.unwrap();
+    work.act(&StepFilter::task(cancelled), &Action::Cancel).await.unwrap();
     let (discarded, claimed) = next(Task::new("mail")).await;
     c.fail(&claimed, Fault::permanent("no")).await.unwrap();
-    work.act(&Filter::task(discarded), &Action::Discard).await.unwrap();
+    work.act(&StepFilter::task(discarded), &Action::Discard).await.unwrap();
     let (running, _) = next(Task::new("mail").namespace("eu")).await;
     let graph =
         Task::graph().step("First", Step::new("other")).step("second", Step::new("other").after("First"));
@@ -65,8 +69,8 @@ fn of(tasks: &[TaskId]) -> BTreeSet<StepId> {
     tasks.iter().map(|task| task.step(0)).collect()
 }
 
-async fn every_filter_finds_exactly_what_it_says(place: Place) {
-    let work = place.open().await;
+async fn every_filter_finds_exactly_its_matches(store: TestStore) {
+    let work = store.open().await;
     let zoo = zoo(&work).await;
     let state = |state| filter(|filter| filter.states = vec![state]);
     for (state_, tasks) in [
@@ -81,15 +85,15 @@ async fn every_filter_finds_exactly_what_it_says(place: Place) {
         assert_eq!(ids(&work, &state(state_)).await, of(&tasks), "{state_}");
     }
     assert_eq!(ids(&work, &state(StepState::Blocked)).await, BTreeSet::from([zoo.graph.step(1)]));
-    let all = ids(&work, &Filter::default()).await;
+    let all = ids(&work, &StepFilter::default()).await;
     assert_eq!(all.len(), 10);
-    assert_eq!(ids(&work, &Filter::states(StepState::ALL)).await, all);
+    assert_eq!(ids(&work, &StepFilter::states(StepState::ALL)).await, all);
     let text = |text: &str| filter(|filter| filter.text = Some(text.to_owned()));
     let operation = |name: &str| filter(|filter| filter.operation = Some(name.to_owned()));
     let queries = [
-        (Filter::task(zoo.failed), vec![zoo.failed]),
-        (Filter::step(zoo.running.step(0)), vec![zoo.running]),
-        (Filter::step(zoo.running.step(1)), vec![]),
+        (StepFilter::task(zoo.failed), vec![zoo.failed]),
+        (StepFilter::step(zoo.running.step(0)), vec![zoo.running]),
+        (StepFilter::step(zoo.running.step(1)), vec![]),
         (filter(|filter| filter.namespace = Some("eu".to_owned())), vec![zoo.conflicted, zoo.running]),
         (filter(|filter| filter.queue = Some("cards".to_owned())), vec![zoo.failed, zoo.conflicted]),
         (operation("card.charge"), vec![zoo.failed]),
@@ -118,8 +122,8 @@ async fn every_filter_finds_exactly_what_it_says(place: Place) {
     assert!(ids(&work, &new(Duration::ZERO)).await.is_empty());
 }
 
-async fn filters_together_narrow(place: Place) {
-    let work = place.open().await;
+async fn combined_filters_intersect(store: TestStore) {
+    let work = store.open().await;
     let zoo = zoo(&work).await;
     let both = filter(|filter| {
         filter.namespace = Some("eu".to_owned());
@@ -137,16 +141,16 @@ async fn filters_together_narrow(place: Place) {
     assert!(ids(&work, &none).await.is_empty());
 }
 
-async fn stale_steps_are_found(place: Place) {
+async fn stale_steps_are_found(store: TestStore) {
     let mut settings = settings();
     settings.stale_after = SECOND;
     // No policy may wait longer than `stale_after`.
-    let work = Work::open_with(&place.url, holdoff_policy::PolicySet::default(), settings.clone()).await;
+    let work = Work::open_with(&store.url, holdoff_policy::PolicySet::default(), settings.clone()).await;
     assert!(matches!(work, Err(Error::Policies(_))), "{work:?}");
     let mut impatient = holdoff_policy::PolicySet::default();
     impatient.root_mut().default = Some("contended".to_owned());
     settings.stale_after = 2 * SECOND;
-    let work = Work::open_with(&place.url, impatient, settings).await.unwrap();
+    let work = Work::open_with(&store.url, impatient, settings).await.unwrap();
     let c = claimer(&work, &["mail"]).await;
     let tasks = submit_many(&work, 4, || Task::new("mail")).await;
     claim(&c).await;
@@ -165,8 +169,8 @@ async fn stale_steps_are_found(place: Place) {
     assert_eq!(eventually("stale steps", counted).await, 2);
 }
 
-async fn paging_covers_everything_exactly_once(place: Place) {
-    let work = place.open().await;
+async fn paging_covers_everything_exactly_once(store: TestStore) {
+    let work = store.open().await;
     let c = claimer(&work, &["mail"]).await;
     let wide = |count: i32| {
         (0..count).fold(Task::graph(), |task, number| task.step(format!("{number}"), Step::new("mail")))
@@ -180,9 +184,9 @@ async fn paging_covers_everything_exactly_once(place: Place) {
     }
     for limit in [1, 7, 79, 80] {
         let mut seen = Vec::new();
-        let mut page = Page::first(limit);
+        let mut page = PageRequest::first(limit);
         loop {
-            let steps = work.list(&Filter::default(), &page).await.unwrap();
+            let steps = work.list(&StepFilter::default(), &page).await.unwrap();
             assert!(steps.len() <= limit as usize);
             let Some(last) = steps.last() else { break };
             page = page.after(last.id);
@@ -193,16 +197,16 @@ async fn paging_covers_everything_exactly_once(place: Place) {
     }
 }
 
-async fn payloads_are_read_only_when_asked_for(place: Place) {
-    let work = place.open().await;
+async fn payloads_are_read_only_on_request(store: TestStore) {
+    let work = store.open().await;
     submit(&work, Task::new("mail").json(&1)).await;
-    let without = work.list(&Filter::default(), &Page::first(1)).await.unwrap();
-    let with = work.list(&Filter::default(), &Page::first(1).with_payloads()).await.unwrap();
+    let without = work.list(&StepFilter::default(), &PageRequest::first(1)).await.unwrap();
+    let with = work.list(&StepFilter::default(), &PageRequest::first(1).with_payloads()).await.unwrap();
     assert_eq!((&without[0].payload, with[0].payload.clone()), (&None, Some(Payload::json(&1).unwrap())));
 }
 
-async fn the_numbers_add_up(place: Place) {
-    let work = place.open().await;
+async fn queue_stats_add_up(store: TestStore) {
+    let work = store.open().await;
     let zoo = zoo(&work).await;
     let stats = work.stats().await.unwrap();
     let sum = |field: fn(&QueueStats) -> u64| stats.iter().map(field).sum::<u64>();
@@ -230,8 +234,8 @@ async fn the_numbers_add_up(place: Place) {
 }
 
 /// With this many steps, the store does not count at every call.
-async fn a_crowd_is_counted_now_and_then(place: Place) {
-    let work = place.open().await;
+async fn large_counts_are_cached(store: TestStore) {
+    let work = store.open().await;
     let due = || async { work.stats().await.unwrap().iter().map(|lane| lane.due).sum::<u64>() };
     for _ in 0..3 {
         submit_many(&work, 7000, || Task::new("mail")).await;
@@ -242,22 +246,175 @@ async fn a_crowd_is_counted_now_and_then(place: Place) {
     assert_eq!(eventually("another count", counted).await, 21_001);
 }
 
-async fn an_unknown_task_is_none(place: Place) {
-    let work = place.open().await;
+async fn an_unknown_task_returns_none(store: TestStore) {
+    let work = store.open().await;
     let unknown: TaskId = "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap();
     assert!(work.task(unknown).await.unwrap().is_none());
     assert!(work.wait(unknown).await.is_err());
-    assert!(ids(&work, &Filter::task(unknown)).await.is_empty());
-    assert_eq!(work.act(&Filter::task(unknown), &Action::Cancel).await.unwrap(), 0);
+    assert!(ids(&work, &StepFilter::task(unknown)).await.is_empty());
+    assert_eq!(work.act(&StepFilter::task(unknown), &Action::Cancel).await.unwrap(), 0);
+}
+
+/// Creates steps of many kinds, in every state.
+async fn many_steps(work: &Work) -> Vec<StepRecord> {
+    let operations = ["card.charge", "card.refund", "mail"];
+    for number in 0..24 {
+        let namespace = ["default", "eu"][number % 2];
+        let queue = ["cards", "default", "slow"][number % 3];
+        let task = Task::graph()
+            .step("First", Step::new(operations[number % 3]).queue(queue))
+            .step("second", Step::new("mail").queue(queue).after("First"))
+            .step(
+                "call",
+                Step::http("call", &HttpStep::get(["http://a.example/", "http://b.example/"][number % 2])),
+            );
+        submit(work, task.namespace(namespace)).await;
+    }
+    let c = claimer(work, &operations).await;
+    let claims = claim_many(&c, 24, HOUR).await;
+    for (number, claimed) in claims.iter().enumerate() {
+        let fault = match number % 6 {
+            0 => None,
+            1 => Some(Fault::permanent("card 17 is gone")),
+            2 => Some(Fault::conflict("100% taken")),
+            3 => Some(Fault::transient("busy")),
+            4 => continue,
+            _ => Some(Fault::permanent("discarded")),
+        };
+        match fault {
+            None => drop(c.complete(claimed, Payload::empty()).await.unwrap()),
+            Some(fault) => drop(c.fail(claimed, fault).await.unwrap()),
+        }
+    }
+    let discarded = filter(|filter| filter.text = Some("discarded".to_owned()));
+    work.act(&discarded, &Action::Discard).await.unwrap();
+    let one = claims.iter().find(|claim| claim.namespace() == Some("eu")).unwrap();
+    work.act(&StepFilter::task(one.step().task), &Action::Cancel).await.unwrap();
+    let all = work.list(&StepFilter::default(), &PageRequest::first(PageRequest::MAX_LIMIT)).await.unwrap();
+    let states: BTreeSet<_> = all.iter().map(|step| step.state).collect();
+    assert_eq!((all.len(), states.len()), (72, StepState::ALL.len()), "{states:?}");
+    all
+}
+
+fn filters() -> impl Strategy<Value = StepFilter> {
+    let word = |words: &'static [&'static str]| {
+        proptest::option::weighted(0.3, proptest::sample::select(words).prop_map(str::to_owned))
+    };
+    let states = proptest::collection::vec(proptest::sample::select(&StepState::ALL[..]), 0..3);
+    let failures = || proptest::option::weighted(0.2, 0..3_u32);
+    let words = (
+        word(&["default", "eu", "us"]),
+        word(&["cards", "slow", "none"]),
+        word(&["card.*", "*", "mail", "*.refund", "nothing*"]),
+        word(&["a.example", "b.example", "c.example"]),
+        word(&["permanent", "conflict", "transient", "timeout"]),
+        word(&["FIRST", "17", "100%", "_", "nothing"]),
+    );
+    let ages = proptest::sample::select(&[0_u8, 0, 0, 1, 2][..]);
+    (states, words, failures(), failures(), ages).prop_map(|(states, words, least, most, age)| {
+        filter(|filter| {
+            filter.states = states;
+            (filter.namespace, filter.queue, filter.operation) = (words.0, words.1, words.2);
+            (filter.destination, filter.class, filter.text) = (words.3, words.4, words.5);
+            (filter.min_failures, filter.max_failures) = (least, most);
+            filter.newer_than = (age == 1).then_some(HOUR);
+            filter.older_than = (age == 2).then_some(HOUR);
+        })
+    })
+}
+
+/// The reference implementation of a filter.
+fn matches(filter: &StepFilter, step: &StepRecord) -> bool {
+    let is = |wanted: &Option<String>, name: Option<&str>| {
+        wanted.as_deref().is_none_or(|wanted| name == Some(wanted))
+    };
+    let has = |text: &str, within: &Option<String>| {
+        within.as_deref().is_some_and(|within| within.to_lowercase().contains(&text.to_lowercase()))
+    };
+    (filter.states.is_empty() || filter.states.contains(&step.state))
+        && is(&filter.namespace, Some(&step.namespace))
+        && is(&filter.queue, Some(&step.queue))
+        && filter.operation.as_deref().is_none_or(|pattern| matches_pattern(pattern, &step.operation))
+        && is(&filter.destination, step.destination.as_deref())
+        && is(&filter.class, step.class.as_deref())
+        && filter.min_failures.is_none_or(|least| step.failures >= least)
+        && filter.max_failures.is_none_or(|most| step.failures <= most)
+        && filter.older_than.is_none()
+        && filter.text.as_deref().is_none_or(|text| has(text, &step.name) || has(text, &step.message))
+}
+
+/// Collects all steps that consecutive looks find.
+async fn walk(work: &Work, filter: &StepFilter, mut page: PageRequest) -> Vec<StepId> {
+    let mut seen = Vec::new();
+    loop {
+        let looked = work.scan(filter, &page).await.unwrap();
+        assert!(looked.steps.len() <= page.limit as usize);
+        assert!(!looked.is_truncated || looked.next.is_some());
+        seen.extend(looked.steps.iter().map(|step| step.id));
+        let Some(next) = looked.next else { return seen };
+        assert!(page.after.is_none_or(|after| next < after), "it goes on");
+        assert!(looked.steps.last().is_none_or(|last| next <= last.id));
+        page = page.after(next);
+    }
+}
+
+async fn scans_find_every_match_exactly_once(store: TestStore) {
+    let work = store.open().await;
+    let all = many_steps(&work).await;
+    let mut runner = TestRunner::deterministic();
+    let (mut found, mut cut) = (0, 0);
+    for _ in 0..150 {
+        let asked = (filters(), 1..40_u32, 1..40_u32).new_tree(&mut runner).unwrap().current();
+        let (filter, limit, scan_limit) = asked;
+        let expected: Vec<StepId> =
+            all.iter().filter(|step| matches(&filter, step)).map(|step| step.id).collect();
+        let page = PageRequest::first(limit).with_scan_limit(scan_limit);
+        cut += u32::from(work.scan(&filter, &page).await.unwrap().is_truncated);
+        assert_eq!(walk(&work, &filter, page).await, expected, "{filter:?} by {limit} of {scan_limit}");
+        let listed =
+            work.list(&filter, &PageRequest::first(limit).with_scan_limit(scan_limit)).await.unwrap();
+        let listed: Vec<StepId> = listed.iter().map(|step| step.id).collect();
+        assert_eq!(listed, expected[..expected.len().min(limit as usize)], "{filter:?}: a list is full");
+        let count = expected.len() as u64;
+        assert_eq!(work.count(&filter, 1000).await.unwrap(), StepCount::Exactly(count), "{filter:?}");
+        assert_eq!(work.count(&filter, count).await.unwrap(), StepCount::Exactly(count), "{filter:?}");
+        if count > 0 {
+            assert_eq!(
+                work.count(&filter, count - 1).await.unwrap(),
+                StepCount::AtLeast(count - 1),
+                "{filter:?}"
+            );
+            found += 1;
+        }
+    }
+    assert!(
+        found > 30 && cut > 30,
+        "the questions are of all kinds: {found} found something, {cut} were cut"
+    );
+}
+
+async fn the_last_full_page_has_no_next(store: TestStore) {
+    let work = store.open().await;
+    submit_many(&work, 5, || Task::new("mail")).await;
+    let five = work.scan(&StepFilter::default(), &PageRequest::first(5)).await.unwrap();
+    assert_eq!((five.steps.len(), five.next, five.is_truncated), (5, None, false));
+    let four = work.scan(&StepFilter::default(), &PageRequest::first(4)).await.unwrap();
+    assert_eq!((four.steps.len(), four.next, four.is_truncated), (4, Some(four.steps[3].id), false));
+    let mails = filter(|filter| filter.operation = Some("mail".to_owned()));
+    let two = work.scan(&mails, &PageRequest::first(4).with_scan_limit(2)).await.unwrap();
+    assert_eq!((two.steps.len(), two.next, two.is_truncated), (2, Some(two.steps[1].id), true));
+    assert_eq!(work.count(&StepFilter::default(), 0).await.unwrap(), StepCount::AtLeast(0));
 }
 
 on_every_store!(
-    every_filter_finds_exactly_what_it_says,
-    filters_together_narrow,
+    every_filter_finds_exactly_its_matches,
+    combined_filters_intersect,
     stale_steps_are_found,
     paging_covers_everything_exactly_once,
-    payloads_are_read_only_when_asked_for,
-    the_numbers_add_up,
-    a_crowd_is_counted_now_and_then,
-    an_unknown_task_is_none,
+    payloads_are_read_only_on_request,
+    queue_stats_add_up,
+    large_counts_are_cached,
+    an_unknown_task_returns_none,
+    scans_find_every_match_exactly_once,
+    the_last_full_page_has_no_next,
 );

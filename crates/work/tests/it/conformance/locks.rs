@@ -6,13 +6,13 @@ use holdoff_work::{Error, Fault, Payload, Receipt, StepId, StepState, Task};
 use sqlx::{Connection, Executor, PgConnection};
 use tokio::time::Instant;
 
-use crate::conformance::place::{
-    HOUR, Place, SECOND, attempts, claim, claim_many, claimer, step, submit, submit_many,
+use crate::conformance::test_store::{
+    HOUR, SECOND, TestStore, attempts, claim, claim_many, claimer, step, submit, submit_many,
 };
 
 /// Locks a step's row, as `psql` would, until the connection is closed or the transaction ends.
-async fn lock(place: &Place, step: StepId) -> PgConnection {
-    let mut stranger = PgConnection::connect(&place.url).await.unwrap();
+async fn lock(store: &TestStore, step: StepId) -> PgConnection {
+    let mut stranger = PgConnection::connect(&store.url).await.unwrap();
     stranger.execute("begin").await.unwrap();
     let lock = "select from holdoff.steps where task = $1 and step = $2 for update";
     let locked = sqlx::query(lock).bind(step.task.as_uuid()).bind(step.number).execute(&mut stranger).await;
@@ -22,14 +22,14 @@ async fn lock(place: &Place, step: StepId) -> PgConnection {
 
 /// The lock is held for longer than one attempt waits for it, so that a second attempt is needed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_report_waits_for_a_lock_and_is_tried_again() {
-    let place = Place::postgres();
-    let work = place.open().await;
+async fn a_report_blocked_by_a_lock_is_retried() {
+    let store = TestStore::postgres();
+    let work = store.open().await;
     submit_many(&work, 2, || Task::new("mail").policy("hourly")).await;
     let claimer = claimer(&work, &["mail"]).await;
     let claims = claim_many(&claimer, 2, HOUR).await;
     let (failing, completing) = (&claims[0], &claims[1]);
-    let strangers = [lock(&place, failing.step()).await, lock(&place, completing.step()).await];
+    let strangers = [lock(&store, failing.step()).await, lock(&store, completing.step()).await];
     let release = tokio::spawn(async move {
         tokio::time::sleep(Duration::from_millis(5500)).await;
         for mut stranger in strangers {
@@ -51,14 +51,14 @@ async fn a_report_waits_for_a_lock_and_is_tried_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_that_is_never_released_is_an_error_in_bounded_time() {
-    let place = Place::postgres();
-    let work = place.open().await;
+async fn a_permanent_lock_causes_an_error_in_bounded_time() {
+    let store = TestStore::postgres();
+    let work = store.open().await;
     let task = submit(&work, Task::new("mail").policy("hourly")).await;
     let claimer = claimer(&work, &["mail"]).await;
     let claimed = claim(&claimer).await;
     let before = step(&work, task.step(0)).await;
-    let stranger = lock(&place, claimed.step()).await;
+    let stranger = lock(&store, claimed.step()).await;
     let begun = Instant::now();
     let (failed, completed) = tokio::join!(
         claimer.fail(&claimed, Fault::transient("busy")),
@@ -71,7 +71,7 @@ async fn a_lock_that_is_never_released_is_an_error_in_bounded_time() {
     }
     // The server still executes the abandoned statements, until its own lock timeout.
     let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()";
-    let mut watcher = PgConnection::connect(&place.url).await.unwrap();
+    let mut watcher = PgConnection::connect(&store.url).await.unwrap();
     while sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut watcher).await.unwrap() > 0 {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -83,11 +83,11 @@ async fn a_lock_that_is_never_released_is_an_error_in_bounded_time() {
 
 /// A claim skips a step that another transaction has locked, and its lane if it has no other step.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_locked_step_keeps_nobody_from_the_others() {
-    let place = Place::postgres();
-    let work = place.open().await;
+async fn a_locked_step_does_not_block_other_steps() {
+    let store = TestStore::postgres();
+    let work = store.open().await;
     let locked = submit(&work, Task::new("mail").priority(0)).await;
-    let _stranger = lock(&place, locked.step(0)).await;
+    let _stranger = lock(&store, locked.step(0)).await;
     let claimer = claimer(&work, &["mail", "print"]).await;
     let same_lane = submit(&work, Task::new("mail").priority(0)).await;
     assert_eq!(claim(&claimer).await.step().task, same_lane);

@@ -4,14 +4,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use holdoff_work::{Error, Fault, Filter, InvalidTask, Notify, Page, Settings, StepState, Task, Work};
+use holdoff_work::{
+    Error, Fault, InvalidTask, NotifyRule, PageRequest, Settings, StepFilter, StepState, Task, Work,
+};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
-use crate::conformance::place::{
-    Place, claim, claimer, eventually, filter, list, on_every_store, settings, submit,
+use crate::conformance::test_store::{
+    TestStore, claim, claimer, eventually, filter, list, on_every_store, settings, submit,
 };
 
 /// The operation of notifications, as it appears in lists.
@@ -56,8 +58,8 @@ impl Hook {
         self.posted.lock().unwrap().clone()
     }
 
-    fn tells(&self) -> Notify {
-        Notify { url: self.url.clone(), ..Notify::default() }
+    fn tells(&self) -> NotifyRule {
+        NotifyRule { url: self.url.clone(), ..NotifyRule::default() }
     }
 }
 
@@ -82,7 +84,7 @@ async fn read(stream: &mut TcpStream) -> Option<Vec<u8>> {
     Some(bytes[head..].to_vec())
 }
 
-fn telling(notify: Vec<Notify>) -> Settings {
+fn telling(notify: Vec<NotifyRule>) -> Settings {
     let mut settings = settings();
     settings.notify = notify;
     settings
@@ -102,9 +104,9 @@ async fn settled(work: &Work, count: usize) -> Vec<StepState> {
     eventually("the notifications", look).await
 }
 
-async fn notifications_have_a_namespace_of_their_own(place: Place) {
+async fn notifications_have_a_reserved_namespace(store: TestStore) {
     let hook = Hook::answering(&[200]).await;
-    let work = place.open_with(telling(vec![hook.tells()])).await;
+    let work = store.open_with(telling(vec![hook.tells()])).await;
     submit(&work, Task::new("mail").namespace("eu").policy("quick")).await;
     let claimer = claimer(&work, &["mail"]).await;
     claimer.fail(&claim(&claimer).await, Fault::permanent("no")).await.unwrap();
@@ -121,9 +123,9 @@ async fn notifications_have_a_namespace_of_their_own(place: Place) {
     worker.shutdown().await;
 }
 
-async fn failures_and_conflicts_are_told_once_each(place: Place) {
+async fn each_failure_and_conflict_causes_one_notification(store: TestStore) {
     let hook = Hook::answering(&[200]).await;
-    let work = place.open_with(telling(vec![hook.tells()])).await;
+    let work = store.open_with(telling(vec![hook.tells()])).await;
     let worker = work.worker().http().start().await.unwrap();
     let claimer = claimer(&work, &["mail"]).await;
     let failed = submit(&work, Task::new("mail").queue("slow")).await;
@@ -155,19 +157,19 @@ async fn failures_and_conflicts_are_told_once_each(place: Place) {
     worker.shutdown().await;
 }
 
-async fn only_those_are_told_who_asked(place: Place) {
+async fn only_matching_rules_are_notified(store: TestStore) {
     let [by_operation, by_queue, by_namespace] =
         [Hook::answering(&[200]).await, Hook::answering(&[200]).await, Hook::answering(&[200]).await];
     let rules = vec![
-        Notify { operation: Some("card.*".to_owned()), ..by_operation.tells() },
-        Notify { queue: Some("slow".to_owned()), ..by_queue.tells() },
-        Notify {
+        NotifyRule { operation: Some("card.*".to_owned()), ..by_operation.tells() },
+        NotifyRule { queue: Some("slow".to_owned()), ..by_queue.tells() },
+        NotifyRule {
             namespace: Some("eu".to_owned()),
             operation: Some("mail".to_owned()),
             ..by_namespace.tells()
         },
     ];
-    let work = place.open_with(telling(rules)).await;
+    let work = store.open_with(telling(rules)).await;
     let worker = work.worker().http().start().await.unwrap();
     let claimer = claimer(&work, &["mail", "card.charge"]).await;
     let tasks = [
@@ -189,9 +191,9 @@ async fn only_those_are_told_who_asked(place: Place) {
     worker.shutdown().await;
 }
 
-async fn a_hook_that_is_down_is_tried_again(place: Place) {
+async fn a_notification_to_a_failing_url_is_retried(store: TestStore) {
     let hook = Hook::answering(&[503, 503, 204]).await;
-    let work = place.open_with(telling(vec![hook.tells()])).await;
+    let work = store.open_with(telling(vec![hook.tells()])).await;
     let worker = work.worker().http().start().await.unwrap();
     let claimer = claimer(&work, &["mail"]).await;
     submit(&work, Task::new("mail")).await;
@@ -203,9 +205,9 @@ async fn a_hook_that_is_down_is_tried_again(place: Place) {
     worker.shutdown().await;
 }
 
-async fn nobody_is_told_about_a_hook_that_fails(place: Place) {
+async fn a_failed_notification_causes_no_notification(store: TestStore) {
     let hook = Hook::answering(&[503, 400]).await;
-    let work = place.open_with(telling(vec![hook.tells()])).await;
+    let work = store.open_with(telling(vec![hook.tells()])).await;
     let worker = work.worker().http().start().await.unwrap();
     let claimer = claimer(&work, &["mail"]).await;
     submit(&work, Task::new("mail")).await;
@@ -214,16 +216,16 @@ async fn nobody_is_told_about_a_hook_that_fails(place: Place) {
     // The failed notification is listed, and caused no further notification.
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(notifications(&work).await, [StepState::Failed]);
-    assert_eq!(work.list(&Filter::default(), &Page::default()).await.unwrap().len(), 2);
+    assert_eq!(work.list(&StepFilter::default(), &PageRequest::default()).await.unwrap().len(), 2);
     assert_eq!(hook.posted().len(), 2);
     worker.shutdown().await;
 }
 
-async fn a_poisoned_step_is_told_too(place: Place) {
+async fn a_step_that_failed_by_rescues_is_notified(store: TestStore) {
     let hook = Hook::answering(&[200]).await;
     let mut settings = telling(vec![hook.tells()]);
     (settings.max_rescues, settings.lease) = (0, Duration::from_millis(300));
-    let work = place.open_with(settings).await;
+    let work = store.open_with(settings).await;
     let claimer = claimer(&work, &["mail"]).await;
     submit(&work, Task::new("mail")).await;
     claimer.claim(1, Duration::from_millis(1)).await.unwrap();
@@ -235,10 +237,10 @@ async fn a_poisoned_step_is_told_too(place: Place) {
 }
 
 on_every_store!(
-    notifications_have_a_namespace_of_their_own,
-    failures_and_conflicts_are_told_once_each,
-    only_those_are_told_who_asked,
-    a_hook_that_is_down_is_tried_again,
-    nobody_is_told_about_a_hook_that_fails,
-    a_poisoned_step_is_told_too,
+    notifications_have_a_reserved_namespace,
+    each_failure_and_conflict_causes_one_notification,
+    only_matching_rules_are_notified,
+    a_notification_to_a_failing_url_is_retried,
+    a_failed_notification_causes_no_notification,
+    a_step_that_failed_by_rescues_is_notified,
 );

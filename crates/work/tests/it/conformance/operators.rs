@@ -1,15 +1,16 @@
-//! Actions of operators, which affect all matching steps and no others.
+//! The actions of operators, alone and concurrently with workers.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use holdoff_work::{
-    Action, Claimer, Error, Fault, Filter, InvalidTask, Page, Pausable, Payload, Step, StepId, StepState,
-    Task, Work,
+    Action, Claimer, Context, Error, Fault, InvalidTask, PageRequest, Pausable, Payload, Step, StepFilter,
+    StepId, StepState, Task, TaskState, Work,
 };
 
-use crate::conformance::place::{
-    HOUR, Place, attempts, claim, claim_many, claimer, filter, ids, nothing_is_due, on_every_store, step,
-    submit, submit_many,
+use crate::conformance::test_store::{
+    HOUR, TestStore, attempts, claim, claim_many, claimer, eventually, filter, ids, list, nothing_is_due,
+    on_every_store, step, submit, submit_many,
 };
 
 /// Creates ten failed, ten conflicted and ten ready steps in each of two queues.
@@ -48,12 +49,12 @@ async fn counts(work: &Work, queue: &str) -> Vec<usize> {
     counts
 }
 
-fn queue(name: &str) -> Filter {
+fn queue(name: &str) -> StepFilter {
     filter(|filter| filter.queue = Some(name.to_owned()))
 }
 
-async fn retry_makes_failed_and_conflicted_steps_ready(place: Place) {
-    let work = place.open().await;
+async fn retry_makes_failed_and_conflicted_steps_ready(store: TestStore) {
+    let work = store.open().await;
     let claimer = troubled(&work).await;
     let failed = states(&work, "a", StepState::Failed).await;
     assert_eq!(work.act(&queue("a"), &Action::Retry).await.unwrap(), 20);
@@ -68,8 +69,8 @@ async fn retry_makes_failed_and_conflicted_steps_ready(place: Place) {
     assert_eq!(attempts(&work, one).await.len(), 1, "what was is still on record");
 }
 
-async fn resolve_makes_conflicted_steps_ready_with_another_payload(place: Place) {
-    let work = place.open().await;
+async fn resolve_makes_conflicted_steps_ready_with_another_payload(store: TestStore) {
+    let work = store.open().await;
     let claimer = troubled(&work).await;
     let new = Payload::json("new").unwrap();
     assert_eq!(work.act(&queue("a"), &Action::Resolve(Some(new))).await.unwrap(), 10);
@@ -83,12 +84,12 @@ async fn resolve_makes_conflicted_steps_ready_with_another_payload(place: Place)
         assert_eq!(claimed.payload().read::<String>().unwrap(), "old");
     }
     let large = Payload::bytes(vec![0; work.settings().max_payload + 1]);
-    let refused = work.act(&Filter::default(), &Action::Resolve(Some(large))).await;
+    let refused = work.act(&StepFilter::default(), &Action::Resolve(Some(large))).await;
     assert!(matches!(refused, Err(Error::Invalid(InvalidTask::PayloadTooLarge { .. }))));
 }
 
-async fn discard_gives_failed_and_conflicted_steps_up(place: Place) {
-    let work = place.open().await;
+async fn discard_ends_failed_and_conflicted_steps(store: TestStore) {
+    let work = store.open().await;
     let claimer = troubled(&work).await;
     let only_failed = filter(|filter| {
         (filter.queue, filter.states) = (Some("a".to_owned()), vec![StepState::Failed]);
@@ -105,8 +106,8 @@ async fn discard_gives_failed_and_conflicted_steps_up(place: Place) {
     assert!(record.ended_at.is_some() && record.message.is_some(), "why is still on record");
 }
 
-async fn cancel_ends_whole_tasks_whatever_their_steps_do(place: Place) {
-    let work = place.open().await;
+async fn cancel_ends_whole_tasks_in_any_state(store: TestStore) {
+    let work = store.open().await;
     troubled(&work).await;
     let failed = filter(|filter| filter.states = vec![StepState::Failed]);
     assert_eq!(work.act(&failed, &Action::Cancel).await.unwrap(), 20);
@@ -116,8 +117,8 @@ async fn cancel_ends_whole_tasks_whatever_their_steps_do(place: Place) {
     assert_eq!(counts(&work, "b").await, [10, 0, 10, 0, 10]);
 }
 
-async fn a_paused_queue_gives_nothing_out(place: Place) {
-    let work = place.open().await;
+async fn steps_of_a_paused_queue_are_not_claimed(store: TestStore) {
+    let work = store.open().await;
     let claimer = claimer(&work, &["mail", "print"]).await;
     submit(&work, Task::new("mail").queue("a")).await;
     work.pause("default", Pausable::Queue, "a").await.unwrap();
@@ -140,8 +141,8 @@ async fn a_paused_queue_gives_nothing_out(place: Place) {
     assert!(work.stats().await.unwrap().iter().all(|lane| !lane.paused));
 }
 
-async fn a_paused_operation_gives_nothing_out(place: Place) {
-    let work = place.open().await;
+async fn steps_of_a_paused_operation_are_not_claimed(store: TestStore) {
+    let work = store.open().await;
     let claimer = claimer(&work, &["mail", "print"]).await;
     // The operation is paused twice before it has a lane, and a queue of the same name is paused too.
     for what in [Pausable::Operation, Pausable::Operation, Pausable::Queue] {
@@ -157,8 +158,8 @@ async fn a_paused_operation_gives_nothing_out(place: Place) {
     claim(&claimer).await;
 }
 
-async fn what_runs_goes_on_while_its_queue_is_paused(place: Place) {
-    let work = place.open().await;
+async fn running_steps_continue_in_a_paused_queue(store: TestStore) {
+    let work = store.open().await;
     let claimer = claimer(&work, &["mail"]).await;
     let task = submit(&work, Task::new("mail")).await;
     let claimed = claim(&claimer).await;
@@ -168,8 +169,8 @@ async fn what_runs_goes_on_while_its_queue_is_paused(place: Place) {
     assert_eq!(step(&work, task.step(0)).await.state, StepState::Succeeded);
 }
 
-async fn what_would_be_done_is_counted(place: Place) {
-    let work = place.open().await;
+async fn affected_steps_are_counted_without_a_change(store: TestStore) {
+    let work = store.open().await;
     let _claimer = troubled(&work).await;
     let graph = Task::graph()
         .step("x", Step::new("other").delay(HOUR))
@@ -185,33 +186,98 @@ async fn what_would_be_done_is_counted(place: Place) {
     assert_eq!(work.act(&queue("c"), &Action::Cancel).await.unwrap(), 2);
 }
 
-async fn a_step_that_moved_since_somebody_looked_is_left_alone(place: Place) {
-    let work = place.open().await;
+async fn a_step_with_another_token_is_not_changed(store: TestStore) {
+    let work = store.open().await;
     let claimer = claimer(&work, &["mail"]).await;
     submit(&work, Task::new("mail").json("old")).await;
     let claimed = claim(&claimer).await;
     claimer.fail(&claimed, Fault::conflict("both")).await.unwrap();
-    let seen = work.list(&Filter::step(claimed.step()), &Page::first(1)).await.unwrap();
+    let seen = work.list(&StepFilter::step(claimed.step()), &PageRequest::first(1)).await.unwrap();
     let unmoved = filter(|filter| (filter.step, filter.token) = (Some(seen[0].id), Some(seen[0].token)));
 
-    assert_eq!(work.act(&Filter::step(claimed.step()), &Action::Resolve(None)).await.unwrap(), 1);
+    assert_eq!(work.act(&StepFilter::step(claimed.step()), &Action::Resolve(None)).await.unwrap(), 1);
     let again = claim(&claimer).await;
     claimer.fail(&again, Fault::conflict("still")).await.unwrap();
     let new = Action::Resolve(Some(Payload::json("new").unwrap()));
     assert_eq!(work.act(&unmoved, &new).await.unwrap(), 0, "it was resolved by another meanwhile");
-    let seen = work.list(&Filter::step(claimed.step()), &Page::first(1)).await.unwrap();
+    let seen = work.list(&StepFilter::step(claimed.step()), &PageRequest::first(1)).await.unwrap();
     let unmoved = filter(|filter| (filter.step, filter.token) = (Some(seen[0].id), Some(seen[0].token)));
     assert_eq!(work.act(&unmoved, &new).await.unwrap(), 1);
+}
+
+/// Creates a task whose child has the lower number. Writers that lock from parent to child and writers that lock by
+/// number therefore meet in opposite order.
+fn pair() -> Task {
+    Task::graph().step("child", Step::new("mail").after("parent")).step("parent", Step::new("mail"))
+}
+
+/// Every task either succeeds or is cancelled, and no step is left over.
+async fn concurrent_operators_and_workers_lose_no_step(store: TestStore) {
+    let work = store.open().await;
+    let tasks = submit_many(&work, 300, pair).await;
+    let mut workers = Vec::new();
+    for _ in 0..2 {
+        let worker = work.worker().concurrency(20).handle("mail", |context: Context, (): ()| async move {
+            match context.token() {
+                1 => Err(Fault::permanent("not at once")),
+                _ => Ok(()),
+            }
+        });
+        workers.push(worker.start().await.unwrap());
+    }
+    let mut doomed = tasks.iter().step_by(4);
+    let failed = StepFilter::states([StepState::Failed]);
+    let live = filter(|filter| {
+        filter.states = vec![StepState::Blocked, StepState::Ready, StepState::Running, StepState::Failed];
+    });
+    eventually("the end of all tasks", || {
+        let victim = doomed.next().copied();
+        let (work, failed, live) = (&work, &failed, &live);
+        async move {
+            if let Some(task) = victim {
+                work.act(&StepFilter::task(task), &Action::Cancel).await.unwrap();
+            }
+            work.act(failed, &Action::Retry).await.unwrap();
+            list(work, live).await.is_empty().then_some(())
+        }
+    })
+    .await;
+    let mut cancelled = 0;
+    for task in tasks {
+        let record = work.task(task).await.unwrap().unwrap();
+        assert_eq!(record.steps.len(), 2);
+        assert!(matches!(record.state, TaskState::Succeeded | TaskState::Cancelled), "{record:?}");
+        cancelled += usize::from(record.state == TaskState::Cancelled);
+    }
+    assert!(cancelled > 0, "some were caught");
+    for worker in workers {
+        worker.shutdown_within(Duration::from_secs(5)).await;
+    }
+}
+
+/// A caller may drop a call at any moment, whatever its connection is doing.
+async fn a_dropped_call_loses_no_step(store: TestStore) {
+    let work = store.open().await;
+    let task = submit(&work, Task::new("mail")).await;
+    for patience in (0..300).map(|number| Duration::from_micros(number * 10)) {
+        let _ = tokio::time::timeout(patience, work.submit(Task::new("mail"))).await;
+        let _ = tokio::time::timeout(patience, work.stats()).await;
+        let _ = tokio::time::timeout(patience, work.task(task)).await;
+    }
+    assert!(work.task(task).await.unwrap().is_some());
+    claim(&claimer(&work, &["mail"]).await).await;
 }
 
 on_every_store!(
     retry_makes_failed_and_conflicted_steps_ready,
     resolve_makes_conflicted_steps_ready_with_another_payload,
-    discard_gives_failed_and_conflicted_steps_up,
-    cancel_ends_whole_tasks_whatever_their_steps_do,
-    a_paused_queue_gives_nothing_out,
-    a_paused_operation_gives_nothing_out,
-    what_runs_goes_on_while_its_queue_is_paused,
-    what_would_be_done_is_counted,
-    a_step_that_moved_since_somebody_looked_is_left_alone,
+    discard_ends_failed_and_conflicted_steps,
+    cancel_ends_whole_tasks_in_any_state,
+    steps_of_a_paused_queue_are_not_claimed,
+    steps_of_a_paused_operation_are_not_claimed,
+    running_steps_continue_in_a_paused_queue,
+    affected_steps_are_counted_without_a_change,
+    a_step_with_another_token_is_not_changed,
+    concurrent_operators_and_workers_lose_no_step,
+    a_dropped_call_loses_no_step,
 );

@@ -5,17 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use holdoff_work::{Claim, Fault, Receipt, StepId, StepState, Task};
+use holdoff_work::{ClaimedStep, Fault, Receipt, StepId, StepState, Task};
 
-use crate::conformance::crowds::nodes;
-use crate::conformance::place::{
-    HOUR, MINUTE, Place, SECOND, attempts, claim, claim_many, claimer, filter, list, on_every_store,
+use crate::conformance::contention::nodes;
+use crate::conformance::test_store::{
+    HOUR, MINUTE, SECOND, TestStore, attempts, claim, claim_many, claimer, filter, list, on_every_store,
     on_shared_stores, step, submit, submit_many,
 };
 
 /// Several nodes report the same failure with different waits. The store accepts one report, and its wait stays.
-async fn concurrent_backoff_updates_do_not_overwrite_each_other(place: Place) {
-    let nodes = nodes(&place, 5).await;
+async fn concurrent_backoff_updates_do_not_overwrite_each_other(store: TestStore) {
+    let nodes = nodes(&store, 5).await;
     let work = nodes[0].0.clone();
     submit_many(&work, 60, || Task::new("mail")).await;
     let claims = Arc::new(claim_many(&nodes[0].1, 60, HOUR).await);
@@ -56,11 +56,11 @@ async fn concurrent_backoff_updates_do_not_overwrite_each_other(place: Place) {
 }
 
 /// A concurrent reader sees either a running step or one with its complete wait, and can claim neither.
-async fn readiness_never_sees_a_half_written_failure(place: Place) {
-    let work = place.open().await;
+async fn readiness_never_sees_a_half_written_failure(store: TestStore) {
+    let work = store.open().await;
     submit_many(&work, 300, || Task::new("mail").policy("hourly")).await;
     let claimer = Arc::new(claimer(&work, &["mail"]).await);
-    let claims: Vec<Claim> = claim_many(&claimer, 300, HOUR).await;
+    let claims: Vec<ClaimedStep> = claim_many(&claimer, 300, HOUR).await;
     let is_over = Arc::new(AtomicBool::new(false));
     let reader = tokio::spawn({
         let (work, is_over) = (work.clone(), Arc::clone(&is_over));
@@ -97,8 +97,8 @@ async fn readiness_never_sees_a_half_written_failure(place: Place) {
 
 /// The record of the attempt, its time and the next due time are written together: no later write changes one of
 /// them.
-async fn the_time_of_the_attempt_and_the_wait_are_written_together(place: Place) {
-    let work = place.open().await;
+async fn attempt_time_and_delay_are_written_atomically(store: TestStore) {
+    let work = store.open().await;
     let task = submit(&work, Task::new("mail").policy("hourly")).await;
     let claimer = claimer(&work, &["mail"]).await;
     let claimed = claim(&claimer).await;
@@ -123,10 +123,7 @@ async fn the_time_of_the_attempt_and_the_wait_are_written_together(place: Place)
     assert_eq!(format!("{record:?}"), format!("{again:?}"));
 }
 
-on_every_store!(
-    readiness_never_sees_a_half_written_failure,
-    the_time_of_the_attempt_and_the_wait_are_written_together,
-);
+on_every_store!(readiness_never_sees_a_half_written_failure, attempt_time_and_delay_are_written_atomically,);
 
 mod shared {
     use super::{concurrent_backoff_updates_do_not_overwrite_each_other, on_shared_stores};

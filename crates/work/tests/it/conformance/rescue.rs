@@ -1,15 +1,15 @@
-//! Rescue of the steps of workers that vanished.
+//! Rescue of the steps of lost workers.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use holdoff_work::{
-    Context, Error, Fault, Outcome, Payload, Receipt, Settings, StepRecord, StepState, Task, TaskId,
+    AttemptOutcome, Context, Error, Fault, Payload, Receipt, Settings, StepRecord, StepState, Task, TaskId,
     TaskState, Work, Worker,
 };
 
-use crate::conformance::place::{
-    MINUTE, Place, SECOND, attempts, claim, claim_many, claimer, ends, eventually, filter, list,
+use crate::conformance::test_store::{
+    MINUTE, SECOND, TestStore, attempts, claim, claim_many, claimer, ends, eventually, filter, list,
     on_every_store, on_shared_stores, settings, step, submit, submit_many,
 };
 
@@ -37,8 +37,8 @@ async fn rescued(work: &Work, task: TaskId, times: u32) -> StepRecord {
     eventually("a rescue", look).await
 }
 
-async fn a_step_whose_worker_vanished_comes_back(place: Place) {
-    let work = place.open_with(hasty()).await;
+async fn a_step_of_a_lost_worker_is_requeued(store: TestStore) {
+    let work = store.open_with(hasty()).await;
     let claimer = work.claimer("the lost one", &["mail"], &[]).await.unwrap();
     let task = submit(&work, Task::new("mail").policy("hourly")).await;
     claimer.claim(1, LEASE).await.unwrap();
@@ -49,7 +49,7 @@ async fn a_step_whose_worker_vanished_comes_back(place: Place) {
     let wait = record.due_at.unwrap().since(record.last_attempted_at.unwrap());
     assert!(wait >= 60 * MINUTE && wait < 62 * MINUTE, "{wait:?}");
     let kept = attempts(&work, task.step(0)).await;
-    assert_eq!((kept.len(), kept[0].outcome, kept[0].token), (1, Outcome::Rescued, 1));
+    assert_eq!((kept.len(), kept[0].outcome, kept[0].token), (1, AttemptOutcome::Rescued, 1));
     assert_eq!((kept[0].worker.as_str(), kept[0].class.as_deref()), ("the lost one", Some("timeout")));
     assert!(kept[0].took >= LEASE);
     let delay = kept[0].delay.expect("the wait is on record");
@@ -57,10 +57,10 @@ async fn a_step_whose_worker_vanished_comes_back(place: Place) {
     janitor.shutdown().await;
 }
 
-async fn a_rescued_step_waits_at_least_as_long_as_the_file_says(place: Place) {
+async fn a_rescued_step_waits_at_least_the_configured_minimum(store: TestStore) {
     let mut settings = hasty();
     settings.requeue.rescue = MINUTE;
-    let work = place.open_with(settings).await;
+    let work = store.open_with(settings).await;
     let claimer = claimer(&work, &["mail"]).await;
     let task = submit(&work, Task::new("mail").policy("quick")).await;
     claimer.claim(1, LEASE).await.unwrap();
@@ -71,8 +71,8 @@ async fn a_rescued_step_waits_at_least_as_long_as_the_file_says(place: Place) {
     janitor.shutdown().await;
 }
 
-async fn the_late_report_of_a_zombie_changes_nothing(place: Place) {
-    let work = place.open_with(hasty()).await;
+async fn a_late_report_of_a_stale_worker_is_fenced(store: TestStore) {
+    let work = store.open_with(hasty()).await;
     let claimer = claimer(&work, &["mail"]).await;
     let task = submit(&work, Task::new("mail")).await;
     let zombie = claimer.claim(1, LEASE).await.unwrap().pop().unwrap();
@@ -90,8 +90,8 @@ async fn the_late_report_of_a_zombie_changes_nothing(place: Place) {
     janitor.shutdown().await;
 }
 
-async fn a_step_that_kills_its_workers_fails(place: Place) {
-    let work = place.open_with(hasty()).await;
+async fn a_step_fails_after_too_many_rescues(store: TestStore) {
+    let work = store.open_with(hasty()).await;
     let claimer = claimer(&work, &["mail"]).await;
     let task = submit(&work, Task::new("mail")).await;
     let janitor = janitor(&work).await;
@@ -102,16 +102,16 @@ async fn a_step_that_kills_its_workers_fails(place: Place) {
         assert_eq!((record.state, record.failures), (expected, 0), "rescue {round}");
     }
     let record = step(&work, task.step(0)).await;
-    assert!(record.message.unwrap().contains("its worker vanished, too often"));
+    assert!(record.message.unwrap().contains("its worker was lost too often"));
     assert!(record.ended_at.is_some());
     let outcomes: Vec<_> =
         attempts(&work, task.step(0)).await.iter().map(|attempt| attempt.outcome).collect();
-    assert_eq!(outcomes, [Outcome::Rescued, Outcome::Rescued, Outcome::Rescued]);
+    assert_eq!(outcomes, [AttemptOutcome::Rescued, AttemptOutcome::Rescued, AttemptOutcome::Rescued]);
     janitor.shutdown().await;
 }
 
-async fn many_come_back_at_once_and_spread_out(place: Place) {
-    let work = place.open_with(hasty()).await;
+async fn rescued_steps_are_spread_out(store: TestStore) {
+    let work = store.open_with(hasty()).await;
     let c = claimer(&work, &["mail"]).await;
     submit_many(&work, 3000, || Task::new("mail").policy("spread")).await;
     claim_many(&c, 3000, LEASE).await;
@@ -130,8 +130,8 @@ async fn many_come_back_at_once_and_spread_out(place: Place) {
     janitor.shutdown().await;
 }
 
-async fn whoever_says_that_it_lives_is_left_alone(place: Place) {
-    let work = place.open_with(hasty()).await;
+async fn a_worker_with_heartbeats_is_not_rescued(store: TestStore) {
+    let work = store.open_with(hasty()).await;
     let slow = |_: Context, (): ()| async {
         tokio::time::sleep(5 * LEASE).await;
         Ok::<_, Fault>(())
@@ -144,9 +144,9 @@ async fn whoever_says_that_it_lives_is_left_alone(place: Place) {
     worker.shutdown().await;
 }
 
-async fn several_nodes_rescue_each_step_once(place: Place) {
+async fn concurrent_nodes_rescue_each_step_once(store: TestStore) {
     let nodes =
-        [place.open_with(hasty()).await, place.open_with(hasty()).await, place.open_with(hasty()).await];
+        [store.open_with(hasty()).await, store.open_with(hasty()).await, store.open_with(hasty()).await];
     let c = claimer(&nodes[0], &["mail"]).await;
     submit_many(&nodes[0], 1500, || Task::new("mail").policy("hourly")).await;
     claim_many(&c, 1500, LEASE).await;
@@ -167,16 +167,16 @@ async fn several_nodes_rescue_each_step_once(place: Place) {
 }
 
 on_every_store!(
-    a_step_whose_worker_vanished_comes_back,
-    a_rescued_step_waits_at_least_as_long_as_the_file_says,
-    the_late_report_of_a_zombie_changes_nothing,
-    a_step_that_kills_its_workers_fails,
-    many_come_back_at_once_and_spread_out,
-    whoever_says_that_it_lives_is_left_alone,
+    a_step_of_a_lost_worker_is_requeued,
+    a_rescued_step_waits_at_least_the_configured_minimum,
+    a_late_report_of_a_stale_worker_is_fenced,
+    a_step_fails_after_too_many_rescues,
+    rescued_steps_are_spread_out,
+    a_worker_with_heartbeats_is_not_rescued,
 );
 
 mod shared {
-    use super::{on_shared_stores, several_nodes_rescue_each_step_once};
+    use super::{concurrent_nodes_rescue_each_step_once, on_shared_stores};
 
-    on_shared_stores!(several_nodes_rescue_each_step_once);
+    on_shared_stores!(concurrent_nodes_rescue_each_step_once);
 }

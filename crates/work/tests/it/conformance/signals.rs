@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use holdoff_work::{Action, Fault, Filter, Fingerprint, Payload, Signalled, Task, TaskId, TaskState, Work};
+use holdoff_work::{
+    Action, Fault, Fingerprint, Payload, Signalled, StepFilter, Task, TaskId, TaskState, Work,
+};
 
-use crate::conformance::place::{
-    HOUR, Place, claim, claimer, eventually, filter, list, on_every_store, on_shared_stores, settings,
+use crate::conformance::test_store::{
+    HOUR, TestStore, claim, claimer, eventually, filter, list, on_every_store, on_shared_stores, settings,
 };
 
 fn disk_full() -> Fingerprint {
@@ -24,8 +26,8 @@ async fn created(work: &Work) -> TaskId {
     }
 }
 
-async fn a_task_that_lives_is_counted_and_one_that_is_over_is_not(place: Place) {
-    let work = place.open().await;
+async fn a_signal_counts_only_with_a_live_task(store: TestStore) {
+    let work = store.open().await;
     assert_eq!(work.signal_again("default", disk_full()).await.unwrap(), None, "nothing was signalled yet");
     assert_eq!(work.signal_task("default", disk_full()).await.unwrap(), None);
     let task = created(&work).await;
@@ -46,23 +48,23 @@ async fn a_task_that_lives_is_counted_and_one_that_is_over_is_not(place: Place) 
     assert_eq!(signal(&work).await, Signalled::Duplicate { task: next, occurrences: 2 }, "counted anew");
 }
 
-async fn a_discarded_task_ends_the_suppression_at_once(place: Place) {
-    let work = place.open().await;
+async fn a_discarded_task_ends_the_suppression_at_once(store: TestStore) {
+    let work = store.open().await;
     let task = created(&work).await;
-    work.act(&Filter::task(task), &Action::Cancel).await.unwrap();
+    work.act(&StepFilter::task(task), &Action::Cancel).await.unwrap();
     assert_ne!(created(&work).await, task);
 }
 
-async fn a_failed_task_keeps_others_away_for_a_while(place: Place) {
+async fn a_failed_task_suppresses_signals_for_a_time(store: TestStore) {
     let mut settings = settings();
     settings.signals.suppress_failed = HOUR;
-    let work = place.open_with(settings.clone()).await;
+    let work = store.open_with(settings.clone()).await;
     let task = created(&work).await;
     let claimer = claimer(&work, &["page"]).await;
     claimer.fail(&claim(&claimer).await, Fault::permanent("no such pager")).await.unwrap();
     assert_eq!(signal(&work).await, Signalled::Duplicate { task, occurrences: 2 });
     settings.signals.suppress_failed = Duration::from_millis(1);
-    let hasty = place.open_with(settings).await;
+    let hasty = store.open_with(settings).await;
     let next = eventually("the end of its time", || async {
         match signal(&hasty).await {
             Signalled::Created(task) => Some(task),
@@ -72,20 +74,20 @@ async fn a_failed_task_keeps_others_away_for_a_while(place: Place) {
     assert_ne!(next.await, task);
 }
 
-async fn signals_are_forgotten_with_the_history(place: Place) {
+async fn signals_are_pruned_with_the_history(store: TestStore) {
     let mut settings = settings();
     settings.history.keep = Duration::ZERO;
-    let work = place.open_with(settings).await;
+    let work = store.open_with(settings).await;
     let task = created(&work).await;
     work.prune().await.unwrap();
     assert_eq!(signal(&work).await, Signalled::Duplicate { task, occurrences: 2 }, "it lives");
-    work.act(&Filter::task(task), &Action::Cancel).await.unwrap();
+    work.act(&StepFilter::task(task), &Action::Cancel).await.unwrap();
     work.prune().await.unwrap();
     created(&work).await;
 }
 
-async fn signals_are_listed_with_what_became_of_them(place: Place) {
-    let work = place.open().await;
+async fn signals_are_listed_with_their_task_states(store: TestStore) {
+    let work = store.open().await;
     let other = Fingerprint::of(["disk", "gone"]);
     let task = created(&work).await;
     let next = work.signal(other, Task::new("page").namespace("eu")).await.unwrap().task();
@@ -110,8 +112,8 @@ async fn signals_are_listed_with_what_became_of_them(place: Place) {
 }
 
 /// Here only the store deduplicates; there is no lock.
-async fn a_hundred_at_once_make_one_task(place: Place) {
-    let nodes = [place.open().await, place.open().await, place.open().await];
+async fn a_hundred_concurrent_signals_create_one_task(store: TestStore) {
+    let nodes = [store.open().await, store.open().await, store.open().await];
     for round in 0..10 {
         let fingerprint = Fingerprint::of([format!("round {round}")]);
         let mut signals = tokio::task::JoinSet::new();
@@ -130,16 +132,20 @@ async fn a_hundred_at_once_make_one_task(place: Place) {
 }
 
 on_every_store!(
-    a_task_that_lives_is_counted_and_one_that_is_over_is_not,
+    a_signal_counts_only_with_a_live_task,
     a_discarded_task_ends_the_suppression_at_once,
-    signals_are_forgotten_with_the_history,
-    signals_are_listed_with_what_became_of_them,
+    signals_are_pruned_with_the_history,
+    signals_are_listed_with_their_task_states,
 );
 
 mod shared {
     use super::{
-        a_failed_task_keeps_others_away_for_a_while, a_hundred_at_once_make_one_task, on_shared_stores,
+        a_failed_task_suppresses_signals_for_a_time, a_hundred_concurrent_signals_create_one_task,
+        on_shared_stores,
     };
 
-    on_shared_stores!(a_failed_task_keeps_others_away_for_a_while, a_hundred_at_once_make_one_task);
+    on_shared_stores!(
+        a_failed_task_suppresses_signals_for_a_time,
+        a_hundred_concurrent_signals_create_one_task
+    );
 }

@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use holdoff_work::{
-    Action, Context, Fault, Filter, Outcome, Payload, StepState, Task, TaskState, Work, WorkerBuilder,
+    Action, AttemptOutcome, Context, Fault, Payload, StepFilter, StepState, Task, TaskState, Work,
+    WorkerBuilder,
 };
 use tokio::sync::mpsc;
 
-use crate::conformance::place::{
-    Place, SECOND, attempts, ends, eventually, filter, ids, on_every_store, settings, step, submit,
+use crate::conformance::test_store::{
+    SECOND, TestStore, attempts, ends, eventually, filter, ids, on_every_store, settings, step, submit,
     submit_many,
 };
 
@@ -64,8 +65,8 @@ async fn hears_the_end(from: &mut mpsc::UnboundedReceiver<Said>) {
     assert!(both.contains(&Said::Cancelled) && both.contains(&Said::Stopped), "{both:?}");
 }
 
-async fn shutdown_puts_back_what_does_not_end(place: Place) {
-    let work = place.open().await;
+async fn shutdown_requeues_steps_that_do_not_end(store: TestStore) {
+    let work = store.open().await;
     let (builder, mut said) = endless(&work);
     let worker = builder.start().await.unwrap();
     let task = submit(&work, Task::new("endless")).await;
@@ -76,16 +77,20 @@ async fn shutdown_puts_back_what_does_not_end(place: Place) {
     let record = step(&work, task.step(0)).await;
     assert_eq!((record.state, record.failures, record.snoozes), (StepState::Ready, 0, 1));
     let kept = attempts(&work, task.step(0)).await;
-    assert_eq!((kept.len(), kept[0].outcome, kept[0].delay), (1, Outcome::Shutdown, Some(Duration::ZERO)));
+    assert_eq!(
+        (kept.len(), kept[0].outcome, kept[0].delay),
+        (1, AttemptOutcome::Shutdown, Some(Duration::ZERO))
+    );
     hears_the_end(&mut said).await;
-    let claimed =
-        crate::conformance::place::claim(&crate::conformance::place::claimer(&work, &["endless"]).await)
-            .await;
+    let claimed = crate::conformance::test_store::claim(
+        &crate::conformance::test_store::claimer(&work, &["endless"]).await,
+    )
+    .await;
     assert_eq!(claimed.attempt(), 1);
 }
 
-async fn shutdown_waits_for_what_ends(place: Place) {
-    let work = place.open().await;
+async fn shutdown_waits_for_running_steps(store: TestStore) {
+    let work = store.open().await;
     let (begun, mut begins) = mpsc::unbounded_channel();
     let worker = work.worker().handle("slow", move |_: Context, (): ()| {
         let begun = begun.clone();
@@ -105,8 +110,8 @@ async fn shutdown_waits_for_what_ends(place: Place) {
     assert_eq!(step(&work, late.step(0)).await.state, StepState::Ready, "it fetches no more");
 }
 
-async fn a_dropped_worker_stops_at_once(place: Place) {
-    let work = place.open().await;
+async fn a_dropped_worker_stops_immediately(store: TestStore) {
+    let work = store.open().await;
     let (builder, mut said) = endless(&work);
     let worker = builder.start().await.unwrap();
     let task = submit(&work, Task::new("endless")).await;
@@ -117,28 +122,28 @@ async fn a_dropped_worker_stops_at_once(place: Place) {
     assert_eq!(step(&work, task.step(0)).await.state, StepState::Running);
 }
 
-async fn a_lost_lease_stops_the_handler(place: Place) {
+async fn a_lost_lease_stops_the_handler(store: TestStore) {
     let mut settings = settings();
     settings.lease = Duration::from_millis(400);
-    let work = place.open_with(settings).await;
+    let work = store.open_with(settings).await;
     let (builder, mut said) = endless(&work);
     let worker = builder.start().await.unwrap();
     let task = submit(&work, Task::new("endless")).await;
     assert_eq!(heard(&mut said).await, Said::Begun);
-    work.act(&Filter::task(task), &Action::Cancel).await.unwrap();
+    work.act(&StepFilter::task(task), &Action::Cancel).await.unwrap();
     hears_the_end(&mut said).await;
-    eventually("a free place", || async { (worker.held() == 0).then_some(()) }).await;
+    eventually("a free store", || async { (worker.held() == 0).then_some(()) }).await;
     worker.shutdown().await;
     assert_eq!(step(&work, task.step(0)).await.state, StepState::Cancelled);
 }
 
-async fn a_panic_is_a_failure_like_any_other(place: Place) {
-    let work = place.open().await;
+async fn a_panic_is_a_transient_failure(store: TestStore) {
+    let work = store.open().await;
     // The handler panics both in creating its future, which is not asynchronous yet, and in running it.
     let worker = work.worker().handle("bad", |context: Context, (): ()| {
-        assert!(context.attempt() > 1, "this is the first try");
+        assert!(context.attempt() > 1, "this is the first attempt");
         async move {
-            assert!(context.attempt() == 3, "this is no third try");
+            assert!(context.attempt() == 3, "this is no third attempt");
             Ok::<_, Fault>(context.attempt())
         }
     });
@@ -146,15 +151,15 @@ async fn a_panic_is_a_failure_like_any_other(place: Place) {
     let task = submit(&work, Task::new("bad")).await;
     ends(&work, task, TaskState::Succeeded).await;
     let kept = attempts(&work, task.step(0)).await;
-    assert_eq!(kept.iter().map(|attempt| attempt.outcome).collect::<Vec<_>>(), [Outcome::Retried; 2]);
+    assert_eq!(kept.iter().map(|attempt| attempt.outcome).collect::<Vec<_>>(), [AttemptOutcome::Retried; 2]);
     assert!(kept.iter().all(|attempt| attempt.message.as_deref() == Some("the handler panicked")));
     worker.shutdown().await;
 }
 
-async fn what_a_handler_cannot_read_or_write_fails_at_once(place: Place) {
+async fn an_unreadable_payload_or_output_is_a_permanent_failure(store: TestStore) {
     let mut settings = settings();
     settings.max_output = 100;
-    let work = place.open_with(settings).await;
+    let work = store.open_with(settings).await;
     let worker = work
         .worker()
         .handle("number", |_: Context, number: u32| async move { Ok::<_, Fault>(number) })
@@ -162,7 +167,9 @@ async fn what_a_handler_cannot_read_or_write_fails_at_once(place: Place) {
     let worker = worker.start().await.unwrap();
     let unreadable = submit(&work, Task::new("number").json("seven")).await;
     let large = submit(&work, Task::new("large")).await;
-    for (task, said) in [(unreadable, "does not fit the handler"), (large, "the output has 101 bytes")] {
+    for (task, said) in
+        [(unreadable, "the handler cannot read the payload"), (large, "the output has 101 bytes")]
+    {
         ends(&work, task, TaskState::Failed).await;
         let record = step(&work, task.step(0)).await;
         assert_eq!(record.failures, 1);
@@ -171,8 +178,8 @@ async fn what_a_handler_cannot_read_or_write_fails_at_once(place: Place) {
     worker.shutdown().await;
 }
 
-async fn a_worker_runs_only_what_it_can_and_may(place: Place) {
-    let work = place.open().await;
+async fn a_worker_runs_only_its_operations_and_queues(store: TestStore) {
+    let work = store.open().await;
     let wanted = submit(&work, Task::new("mail").queue("a").namespace("eu")).await;
     for other in [
         Task::new("print").queue("a").namespace("eu"),
@@ -197,8 +204,8 @@ async fn a_worker_runs_only_what_it_can_and_may(place: Place) {
     assert_eq!(untouched.len(), 3);
 }
 
-async fn no_more_run_at_once_than_there_are_places(place: Place) {
-    let work = place.open().await;
+async fn concurrency_is_limited_by_slots(store: TestStore) {
+    let work = store.open().await;
     let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let count = (Arc::clone(&now), Arc::clone(&most));
     let worker = work.worker().concurrency(7).handle("mail", move |_: Context, (): ()| {
@@ -218,8 +225,8 @@ async fn no_more_run_at_once_than_there_are_places(place: Place) {
     worker.shutdown().await;
 }
 
-async fn a_handler_snoozes_fails_and_succeeds(place: Place) {
-    let work = place.open().await;
+async fn a_handler_snoozes_fails_and_succeeds(store: TestStore) {
+    let work = store.open().await;
     let runs = Arc::new(AtomicUsize::new(0));
     let worker = work.worker().name("node nine").handle("moody", move |context: Context, (): ()| {
         let run = runs.fetch_add(1, Ordering::SeqCst);
@@ -238,20 +245,20 @@ async fn a_handler_snoozes_fails_and_succeeds(place: Place) {
     let output: (u32, u64, String) = record.output.unwrap().read().unwrap();
     assert_eq!(output, (2, 5, "default".to_owned()));
     let kept = attempts(&work, task.step(0)).await;
-    assert_eq!((kept[0].outcome, kept[1].outcome), (Outcome::Snoozed, Outcome::Retried));
+    assert_eq!((kept[0].outcome, kept[1].outcome), (AttemptOutcome::Snoozed, AttemptOutcome::Retried));
     assert_eq!(kept[1].delay, Some(Duration::from_millis(100)));
     assert!(kept.iter().all(|attempt| attempt.worker == "node nine"));
     worker.shutdown().await;
 }
 
 on_every_store!(
-    shutdown_puts_back_what_does_not_end,
-    shutdown_waits_for_what_ends,
-    a_dropped_worker_stops_at_once,
+    shutdown_requeues_steps_that_do_not_end,
+    shutdown_waits_for_running_steps,
+    a_dropped_worker_stops_immediately,
     a_lost_lease_stops_the_handler,
-    a_panic_is_a_failure_like_any_other,
-    what_a_handler_cannot_read_or_write_fails_at_once,
-    a_worker_runs_only_what_it_can_and_may,
-    no_more_run_at_once_than_there_are_places,
+    a_panic_is_a_transient_failure,
+    an_unreadable_payload_or_output_is_a_permanent_failure,
+    a_worker_runs_only_its_operations_and_queues,
+    concurrency_is_limited_by_slots,
     a_handler_snoozes_fails_and_succeeds,
 );

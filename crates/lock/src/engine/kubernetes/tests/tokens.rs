@@ -6,9 +6,9 @@ use serde_json::json;
 use super::*;
 
 #[tokio::test]
-async fn a_lock_that_a_foreign_hand_deleted_goes_on_above() {
-    for world in World::all().await {
-        let (engine, key) = (world.engine(), fresh_key());
+async fn tokens_grow_after_the_lease_object_was_deleted() {
+    for cluster in TestCluster::all().await {
+        let (engine, key) = (cluster.engine(), fresh_key());
         let mut last = Token::new(0);
         for _ in 0..5 {
             for _ in 0..3 {
@@ -16,87 +16,91 @@ async fn a_lock_that_a_foreign_hand_deleted_goes_on_above() {
                 assert!(token > last);
                 last = token;
             }
-            world.leases().delete(&entry::name(key.digest()), &DeleteParams::default()).await.unwrap();
+            cluster
+                .leases()
+                .delete(&lease_object::name(key.digest()), &DeleteParams::default())
+                .await
+                .unwrap();
         }
         // No earlier observation is needed: a process that has never observed the lock grants a higher token, too.
-        assert!(pass(&world.engine(), &key).await > last);
+        assert!(pass(&cluster.engine(), &key).await > last);
     }
 }
 
 #[tokio::test]
-async fn a_holder_whose_lease_was_deleted_has_lost_it() {
-    for world in World::all().await {
-        let (engine, key) = (world.engine(), fresh_key());
-        let bid = bid(&key, LONG);
-        let token = acquire(&engine, &bid).await;
-        world.leases().delete(&entry::name(key.digest()), &DeleteParams::default()).await.unwrap();
-        assert!(!engine.renew(&key, bid.owner.nonce, token, LONG).await.unwrap());
-        assert!(!engine.release(&key, bid.owner.nonce, token).await.unwrap());
+async fn a_holder_loses_its_lock_when_the_lease_object_is_deleted() {
+    for cluster in TestCluster::all().await {
+        let (engine, key) = (cluster.engine(), fresh_key());
+        let request = request(&key, LONG);
+        let token = acquire(&engine, &request).await;
+        cluster.leases().delete(&lease_object::name(key.digest()), &DeleteParams::default()).await.unwrap();
+        assert!(!engine.renew(&key, request.owner.nonce, token, LONG).await.unwrap());
+        assert!(!engine.release(&key, request.owner.nonce, token).await.unwrap());
         assert!(pass(&engine, &key).await > token);
     }
 }
 
 #[tokio::test]
-async fn a_lock_that_was_stripped_of_what_we_wrote_goes_on_above() {
-    for world in World::all().await {
-        let (engine, key) = (world.engine(), fresh_key());
-        let name = entry::name(key.digest());
+async fn tokens_grow_after_all_annotations_were_removed() {
+    for cluster in TestCluster::all().await {
+        let (engine, key) = (cluster.engine(), fresh_key());
+        let name = lease_object::name(key.digest());
         pass(&engine, &key).await;
         let last = pass(&engine, &key).await;
         let nothing = Patch::Merge(json!({ "metadata": { "annotations": null, "labels": null } }));
-        world.leases().patch(&name, &PatchParams::default(), &nothing).await.unwrap();
-        assert!(engine.read(&key).await.unwrap().is_none(), "as if never held");
+        cluster.leases().patch(&name, &PatchParams::default(), &nothing).await.unwrap();
+        assert!(engine.read(&key).await.unwrap().is_none(), "the lock counts as never held");
         assert!(pass(&engine, &key).await > last);
         assert_eq!(engine.read(&key).await.unwrap().unwrap().key, key.readable(), "it is described again");
     }
 }
 
 #[tokio::test]
-async fn a_new_era_is_above_everything() {
-    let (_server, world) = World::stand_in().await;
-    let (engine, other) = (world.engine(), world.engine());
+async fn tokens_of_a_new_epoch_are_above_all_earlier_tokens() {
+    let (_server, cluster) = TestCluster::stand_in().await;
+    let (engine, other) = (cluster.engine(), cluster.engine());
     let (known, unknown, held) = (fresh_key(), fresh_key(), fresh_key());
     let before = pass(&engine, &known).await;
-    let holder = bid(&held, LONG);
+    let holder = request(&held, LONG);
     let token = acquire(&engine, &holder).await;
-    assert_eq!(before.era(), 0);
-    let era = engine.raise_era().await.unwrap();
-    assert_eq!(era, 1);
+    assert_eq!(before.epoch(), 0);
+    let epoch = engine.bump_epoch().await.unwrap();
+    assert_eq!(epoch, 1);
     for key in [&known, &unknown] {
         let token = pass(&other, key).await;
-        assert_eq!(token.era(), 1, "{token}");
+        assert_eq!(token.epoch(), 1, "{token}");
         assert!(pass(&engine, key).await > token);
     }
-    assert!(engine.renew(&held, holder.owner.nonce, token, LONG).await.unwrap(), "who has one keeps it");
+    assert!(engine.renew(&held, holder.owner.nonce, token, LONG).await.unwrap(), "a held lock stays held");
     engine.release(&held, holder.owner.nonce, token).await.unwrap();
-    assert_eq!(pass(&engine, &held).await.era(), 1);
-    assert_eq!(other.raise_era().await.unwrap(), 2);
+    assert_eq!(pass(&engine, &held).await.epoch(), 1);
+    assert_eq!(other.bump_epoch().await.unwrap(), 2);
 }
 
 #[tokio::test]
-async fn the_era_outlives_its_record() {
-    let (_server, world) = World::stand_in().await;
-    let (engine, key) = (world.engine(), fresh_key());
+async fn the_epoch_survives_the_deletion_of_its_record() {
+    let (_server, cluster) = TestCluster::stand_in().await;
+    let (engine, key) = (cluster.engine(), fresh_key());
     pass(&engine, &key).await;
-    engine.raise_era().await.unwrap();
-    world.leases().delete("holdoff-record", &DeleteParams::default()).await.unwrap();
-    assert_eq!(pass(&engine, &fresh_key()).await.era(), 1, "found at the locks that are left");
+    engine.bump_epoch().await.unwrap();
+    cluster.leases().delete("holdoff-record", &DeleteParams::default()).await.unwrap();
+    assert_eq!(pass(&engine, &fresh_key()).await.epoch(), 1, "the remaining locks record the epoch");
 }
 
 #[tokio::test]
-async fn what_is_pruned_begins_above() {
-    let (_server, world) = World::stand_in().await;
-    let (engine, one, other, held) = (world.engine(), fresh_key(), fresh_key(), fresh_key());
+async fn the_tokens_of_a_pruned_lock_start_above_the_floor() {
+    let (_server, cluster) = TestCluster::stand_in().await;
+    let (engine, one, other, held) = (cluster.engine(), fresh_key(), fresh_key(), fresh_key());
     let mut last = Token::new(0);
     for _ in 0..3 {
         last = pass(&engine, &one).await;
     }
     pass(&engine, &other).await;
-    let holder = bid(&held, LONG);
+    let holder = request(&held, LONG);
     let token = acquire(&engine, &holder).await;
-    assert_eq!(engine.prune(LONG, 100).await.unwrap(), 0, "not idle for so long");
+    assert_eq!(engine.prune(LONG, 100).await.unwrap(), 0, "no lock is idle for so long");
     assert_eq!(engine.prune(Duration::ZERO, 1).await.unwrap(), 1);
-    assert_eq!(engine.prune(Duration::ZERO, 100).await.unwrap(), 1, "the other one, and not the held one");
+    assert_eq!(engine.prune(Duration::ZERO, 100).await.unwrap(), 1, "the other idle lock, not the held one");
     assert!(engine.read(&one).await.unwrap().is_none() && engine.read(&other).await.unwrap().is_none());
     assert!(engine.renew(&held, holder.owner.nonce, token, LONG).await.unwrap());
     assert!(pass(&engine, &one).await > last);
@@ -105,28 +109,28 @@ async fn what_is_pruned_begins_above() {
 #[tokio::test]
 async fn the_floor_is_raised_before_anything_is_deleted() {
     use holdoff_testbed::kubernetes::{Fault, Verb};
-    let (server, world) = World::stand_in().await;
-    let (engine, key) = (world.engine(), fresh_key());
+    let (server, cluster) = TestCluster::stand_in().await;
+    let (engine, key) = (cluster.engine(), fresh_key());
     let last = pass(&engine, &key).await;
-    server.strike(Verb::Update, Fault::DropRequest);
+    server.inject_fault(Verb::Update, Fault::DropRequest);
     assert!(engine.prune(Duration::ZERO, 100).await.unwrap_err().is_transient());
     assert!(engine.read(&key).await.unwrap().is_some(), "nothing was deleted");
-    server.strike(Verb::Delete, Fault::LoseAnswer);
+    server.inject_fault(Verb::Delete, Fault::DropResponse);
     assert!(engine.prune(Duration::ZERO, 100).await.unwrap_err().is_transient());
     assert!(engine.read(&key).await.unwrap().is_none());
-    assert!(super::super::era::read(&engine.inner.leases).await.unwrap().floor >= last);
+    assert!(super::super::admin::read_token_base(&engine.inner.leases).await.unwrap().floor >= last);
 }
 
 #[tokio::test]
-async fn a_vanished_holder_is_pruned_only_by_one_that_has_watched_it() {
-    let (_server, world) = World::stand_in().await;
+async fn a_vanished_holder_is_pruned_only_after_its_lease_was_observed() {
+    let (_server, cluster) = TestCluster::stand_in().await;
     // By the wall clock the lease expired long ago.
-    let past = world.engine_at(|| Timestamp::now() - Duration::from_secs(3600));
+    let past = cluster.engine_at(|| Timestamp::now() - Duration::from_secs(3600));
     let key = fresh_key();
     let lease = Duration::from_millis(100);
-    acquire(&past, &bid(&key, lease)).await;
-    let engine = world.engine();
-    assert_eq!(engine.prune(Duration::ZERO, 100).await.unwrap(), 0, "seen for the first time");
+    acquire(&past, &request(&key, lease)).await;
+    let engine = cluster.engine();
+    assert_eq!(engine.prune(Duration::ZERO, 100).await.unwrap(), 0, "it was observed for the first time");
     tokio::time::sleep(lease).await;
     assert_eq!(engine.prune(Duration::ZERO, 100).await.unwrap(), 1);
 }

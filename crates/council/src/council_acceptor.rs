@@ -1,0 +1,513 @@
+//! The part of one acceptor in one council.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use holdoff_paxos::slot::{AcceptReply, Acceptor, PromiseReply, Record, Vote};
+use holdoff_paxos::{Ballot, Deferred, NodeId, Slot};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    AcceptorReply, AcceptorRequest, CouncilId, CouncilSnapshot, Digest, OperationId, PublicKey,
+    RequestRefusal, SignedOperation, SlotValue, Verifier,
+};
+
+/// The data of one acceptor for one council: the votes by slot, a snapshot and mail.
+///
+/// Each council has one acceptor, and each acceptor has one writer. The acceptor returns the records that must be on disk
+/// [held](Deferred) together with the answers that may leave afterwards.
+#[derive(Debug)]
+pub struct CouncilAcceptor {
+    council: CouncilId,
+    quota: Quota,
+    slots: BTreeMap<Slot, Acceptor<SlotValue>>,
+    /// The highest slot in which this acceptor has accepted a value.
+    latest: Slot,
+    snapshot: Option<(CouncilSnapshot, Digest)>,
+    mail: BTreeMap<(PublicKey, OperationId), Bytes>,
+    /// The announced operations. They are in memory only, because the author keeps its operation until it is
+    /// decided.
+    announced: VecDeque<SignedOperation>,
+    bytes: usize,
+}
+
+/// The quota of a council at an acceptor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Quota {
+    /// Slots that the snapshot does not cover.
+    pub slots: usize,
+    /// Total bytes.
+    pub bytes: usize,
+    /// Announced operations that are not decided yet.
+    pub announced: usize,
+    /// Uncollected mail messages.
+    pub mail_messages: usize,
+}
+
+impl Default for Quota {
+    fn default() -> Self {
+        Self { slots: 100_000, bytes: 64 * 1024 * 1024, announced: 256, mail_messages: 256 }
+    }
+}
+
+/// The sender of a request: its key, which the connection authenticates, and its node id.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Requester {
+    /// The key.
+    pub key: PublicKey,
+    /// The id in ballots.
+    pub node: NodeId,
+}
+
+/// A record that an acceptor must have on disk before its answer leaves.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum AcceptorRecord {
+    /// A promise or a vote.
+    Slot(Slot, Record<SlotValue>),
+    /// A snapshot. The store may delete all slots up to its slot.
+    Snapshot(CouncilSnapshot),
+    /// A mail message.
+    Mail(PublicKey, OperationId, Bytes),
+    /// The addressee of these mail messages has connected as a device. The store may delete the messages.
+    AddresseeConnected(PublicKey),
+}
+
+/// A message with its destination.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AddressedReply {
+    /// The destination.
+    pub to: Recipient,
+    /// The message.
+    pub reply: AcceptorReply,
+}
+
+/// The destination of a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Recipient {
+    /// The sender of the request.
+    Requester,
+    /// All watchers of the council except the sender of the request.
+    Watchers,
+}
+
+type DeferredReplies = Deferred<Vec<AcceptorRecord>, Vec<AddressedReply>>;
+
+/// The maximum size of a history in one answer, in slots and in bytes.
+const HISTORY_SLOTS: usize = 64;
+const HISTORY_BYTES: usize = 512 * 1024;
+/// The maximum size of the announced operations in one answer.
+const ANNOUNCED_BYTES: usize = 128 * 1024;
+/// The maximum size of the mail in one answer, in messages and in bytes.
+const MAIL_MESSAGES: usize = 16;
+const MAIL_BYTES: usize = 512 * 1024;
+/// The maximum size of a mail message.
+const MAIL_MESSAGE_BYTES: usize = 64 * 1024;
+/// The share of a council's bytes that mail may take: one part in this number. So mail never prevents the council
+/// from deciding.
+const MAIL_SHARE: usize = 4;
+
+impl CouncilAcceptor {
+    /// Creates the acceptor of a council that has no data yet.
+    pub fn new(council: CouncilId, quota: Quota) -> Self {
+        Self {
+            council,
+            quota,
+            slots: BTreeMap::new(),
+            latest: Slot(0),
+            snapshot: None,
+            mail: BTreeMap::new(),
+            announced: VecDeque::new(),
+            bytes: 0,
+        }
+    }
+
+    /// Restores a record that an earlier process has stored.
+    pub fn restore(&mut self, stored: AcceptorRecord) {
+        match stored {
+            AcceptorRecord::Slot(slot, record) => self.keep(slot, record),
+            AcceptorRecord::Snapshot(snapshot) => self.compact(snapshot),
+            AcceptorRecord::Mail(to, id, message) => {
+                self.bytes += message.len();
+                self.mail.insert((to, id), message);
+            }
+            AcceptorRecord::AddresseeConnected(who) => drop(self.delete_mail(&who)),
+        }
+    }
+
+    /// Returns the highest slot in which this acceptor has accepted a value.
+    pub fn latest(&self) -> Slot {
+        self.latest
+    }
+
+    /// Returns the last slot that the snapshot covers.
+    pub fn floor(&self) -> Slot {
+        self.snapshot.as_ref().map_or(Slot(0), |(snapshot, _)| snapshot.slot)
+    }
+
+    /// Returns the stored bytes of values, mail and snapshot.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Returns the approximate memory of the acceptor.
+    pub fn memory(&self) -> usize {
+        const EACH: usize = 256;
+        let announced: usize = self.announced.iter().map(|operation| operation.body.len()).sum();
+        let many = 1 + self.slots.len() + self.mail.len() + self.announced.len();
+        self.bytes + announced + many * EACH
+    }
+
+    /// Returns the number of stored mail messages.
+    pub fn mail_count(&self) -> usize {
+        self.mail.len()
+    }
+
+    /// Returns the number of stored slots.
+    pub fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Returns whether the acceptor stores the mail message of this operation.
+    #[cfg(test)]
+    pub(crate) fn has_mail(&self, id: &OperationId) -> bool {
+        self.mail.keys().any(|(_, known)| known == id)
+    }
+
+    /// Answers a request. A refused request changes nothing.
+    pub fn answer(
+        &mut self,
+        requester: &Requester,
+        request: AcceptorRequest,
+        verifier: &dyn Verifier,
+    ) -> DeferredReplies {
+        let slot = slot_of(&request);
+        let answered = match request {
+            AcceptorRequest::Prepare { slot, ballot, announce } => {
+                self.prepare(requester, slot, ballot, announce)
+            }
+            AcceptorRequest::Accept { slot, ballot, value, next } => {
+                self.accept(requester, slot, Vote { ballot, value }, next, verifier)
+            }
+            AcceptorRequest::Decided { slot, vote } => self.decided(slot, vote, verifier),
+            AcceptorRequest::Fetch { after } => Ok(self.fetch(requester, after)),
+            AcceptorRequest::Snapshot => Ok(Deferred::ready(to_requester(self.own_snapshot()))),
+            AcceptorRequest::Compact { snapshot } => self.take_snapshot(snapshot),
+            AcceptorRequest::Post { id, to, message } => self.post(id, to, message),
+            AcceptorRequest::Collect => Ok(Deferred::ready(to_requester(self.collect(&requester.key)))),
+        };
+        answered.unwrap_or_else(|why| Deferred::ready(to_requester(AcceptorReply::Refused { slot, why })))
+    }
+
+    fn prepare(
+        &mut self,
+        requester: &Requester,
+        slot: Slot,
+        ballot: Ballot,
+        announce: Vec<SignedOperation>,
+    ) -> Result<DeferredReplies, RequestRefusal> {
+        check_ballot(requester, slot, ballot)?;
+        if slot <= self.floor() {
+            return Ok(Deferred::ready(to_requester(self.compacted())));
+        }
+        self.check_promise(slot)?;
+        self.hear(slot, announce);
+        let held = self.slots.entry(slot).or_default().prepare(ballot);
+        Ok(held.map_record(|record| vec![AcceptorRecord::Slot(slot, record)]).map(|reply| {
+            let (announced, latest) = (self.told(), self.latest);
+            to_requester(AcceptorReply::Promise { slot, reply, announced, latest })
+        }))
+    }
+
+    fn accept(
+        &mut self,
+        requester: &Requester,
+        slot: Slot,
+        vote: Vote<SlotValue>,
+        next: Option<Ballot>,
+        verifier: &dyn Verifier,
+    ) -> Result<DeferredReplies, RequestRefusal> {
+        check_ballot(requester, slot, vote.ballot)?;
+        next.map_or(Ok(()), |ballot| check_ballot(requester, slot.next(), ballot))?;
+        if slot <= self.floor() {
+            return Ok(Deferred::ready(to_requester(self.compacted())));
+        }
+        self.check_value(slot, &vote.value, verifier)?;
+        let held = self.vote(slot, &vote);
+        let is_new = held.record().is_some();
+        let held = held.map_record(|record| vec![AcceptorRecord::Slot(slot, record)]);
+        let mut promised = None;
+        // If there is no room for the next slot, the acceptor ignores the request for its promise. It refuses a
+        // separate prepare request.
+        let held = match next.filter(|_| self.check_promise(slot.next()).is_ok()) {
+            None => held,
+            Some(ballot) => {
+                let promise = self.slots.entry(slot.next()).or_default().prepare(ballot);
+                let both = held.and(promise.map_record(|record| AcceptorRecord::Slot(slot.next(), record)));
+                both.map(|(reply, promise)| {
+                    promised = Some(promise);
+                    reply
+                })
+            }
+        };
+        Ok(held.map(|reply| self.accepted(slot, reply, promised, is_new.then_some(vote))))
+    }
+
+    fn accepted(
+        &self,
+        slot: Slot,
+        reply: AcceptReply,
+        next: Option<PromiseReply<SlotValue>>,
+        new: Option<Vote<SlotValue>>,
+    ) -> Vec<AddressedReply> {
+        let announced = if next.is_some() { self.told() } else { Vec::new() };
+        let mut answers = to_requester(AcceptorReply::Accepted { slot, reply, next, announced });
+        answers.extend(new.map(|vote| AddressedReply {
+            to: Recipient::Watchers,
+            reply: AcceptorReply::Voted { slot, vote },
+        }));
+        answers
+    }
+
+    /// Processes the report that this value was chosen. If the acceptor has already accepted it, there is no new
+    /// record.
+    fn decided(
+        &mut self,
+        slot: Slot,
+        vote: Vote<SlotValue>,
+        verifier: &dyn Verifier,
+    ) -> Result<DeferredReplies, RequestRefusal> {
+        if !vote.ballot.is_of(slot) {
+            return Err(RequestRefusal::ForeignBallot);
+        }
+        if slot <= self.floor() {
+            return Ok(Deferred::ready(Vec::new()));
+        }
+        self.check_value(slot, &vote.value, verifier)?;
+        let held = self.vote(slot, &vote);
+        if held.record().is_none() {
+            return Ok(Deferred::ready(Vec::new()));
+        }
+        let answers =
+            vec![AddressedReply { to: Recipient::Watchers, reply: AcceptorReply::Voted { slot, vote } }];
+        Ok(held.map_record(|record| vec![AcceptorRecord::Slot(slot, record)]).map(|_| answers))
+    }
+
+    /// Returns the history after a slot, and deletes the mail of the sender.
+    ///
+    /// Only a device fetches, and a device has the content of its mail on its own disk. So only the addressee,
+    /// which the link authenticates, has its mail deleted, and only when it no longer needs the mail: if it is
+    /// killed earlier, it finds the mail again. Every device fetches from every acceptor repeatedly. So the mail is
+    /// also deleted at an acceptor that stored it late or was unreachable.
+    fn fetch(&mut self, requester: &Requester, after: Slot) -> DeferredReplies {
+        let mut told = if after >= self.floor() { to_requester(self.history(after)) } else { Vec::new() };
+        told.extend(to_requester(self.compacted()));
+        if self.delete_mail(&requester.key) {
+            return Deferred::until_stored(vec![AcceptorRecord::AddresseeConnected(requester.key)], told);
+        }
+        Deferred::ready(told)
+    }
+
+    fn history(&self, after: Slot) -> AcceptorReply {
+        let (mut votes, mut bytes) = (Vec::new(), 0);
+        let accepted =
+            |(slot, acceptor): (&Slot, &Acceptor<SlotValue>)| Some((*slot, acceptor.accepted()?.clone()));
+        let later = self.slots.range(after.next()..).filter_map(accepted);
+        for (slot, vote) in later.take(HISTORY_SLOTS) {
+            bytes += vote.value.len();
+            if bytes > HISTORY_BYTES && !votes.is_empty() {
+                break;
+            }
+            votes.push((slot, vote));
+        }
+        AcceptorReply::History { votes, latest: self.latest }
+    }
+
+    fn compacted(&self) -> AcceptorReply {
+        let (slot, digest) = match &self.snapshot {
+            Some((snapshot, digest)) => (snapshot.slot, *digest),
+            None => (Slot(0), Digest::default()),
+        };
+        AcceptorReply::Compacted { slot, digest }
+    }
+
+    fn own_snapshot(&self) -> AcceptorReply {
+        let snapshot = self.snapshot.as_ref().map(|(snapshot, _)| snapshot.clone());
+        snapshot.map_or_else(|| self.compacted(), AcceptorReply::Snapshot)
+    }
+
+    fn take_snapshot(&mut self, snapshot: CouncilSnapshot) -> Result<DeferredReplies, RequestRefusal> {
+        if snapshot.bytes.len() > CouncilSnapshot::MAX_BYTES {
+            return Err(RequestRefusal::TooLarge);
+        }
+        if snapshot.slot <= self.floor() {
+            return Ok(Deferred::ready(to_requester(self.compacted())));
+        }
+        self.compact(snapshot.clone());
+        let told = to_requester(self.compacted());
+        Ok(Deferred::until_stored(vec![AcceptorRecord::Snapshot(snapshot)], told))
+    }
+
+    fn compact(&mut self, snapshot: CouncilSnapshot) {
+        let later = self.slots.split_off(&snapshot.slot.next());
+        let gone = std::mem::replace(&mut self.slots, later);
+        let gone: usize = gone.values().filter_map(Acceptor::accepted).map(|vote| vote.value.len()).sum();
+        let before = self.snapshot.as_ref().map_or(0, |(snapshot, _)| snapshot.bytes.len());
+        self.bytes = (self.bytes + snapshot.bytes.len()).saturating_sub(gone + before);
+        self.latest = self.latest.max(snapshot.slot);
+        let digest = snapshot.digest();
+        self.snapshot = Some((snapshot, digest));
+    }
+
+    fn post(
+        &mut self,
+        id: OperationId,
+        to: PublicKey,
+        message: Bytes,
+    ) -> Result<DeferredReplies, RequestRefusal> {
+        let told = to_requester(AcceptorReply::Posted { id });
+        if self.mail.contains_key(&(to, id)) {
+            return Ok(Deferred::ready(told));
+        }
+        if message.len() > MAIL_MESSAGE_BYTES {
+            return Err(RequestRefusal::TooLarge);
+        }
+        let mail: usize = self.mail.values().map(Bytes::len).sum();
+        let has_room = mail + message.len() <= self.quota.bytes / MAIL_SHARE;
+        let fits = self.bytes + message.len() <= self.quota.bytes;
+        if self.mail.len() >= self.quota.mail_messages || !has_room || !fits {
+            return Err(RequestRefusal::Full);
+        }
+        self.bytes += message.len();
+        self.mail.insert((to, id), message.clone());
+        Ok(Deferred::until_stored(vec![AcceptorRecord::Mail(to, id, message)], told))
+    }
+
+    /// Deletes the mail of this addressee. Returns whether there was any.
+    fn delete_mail(&mut self, to: &PublicKey) -> bool {
+        let (first, last) = (OperationId([0; 16]), OperationId([u8::MAX; 16]));
+        let theirs: Vec<_> = self.mail.range((*to, first)..=(*to, last)).map(|(key, _)| *key).collect();
+        for key in &theirs {
+            let message = self.mail.remove(key).unwrap_or_default();
+            self.bytes = self.bytes.saturating_sub(message.len());
+        }
+        !theirs.is_empty()
+    }
+
+    fn collect(&self, to: &PublicKey) -> AcceptorReply {
+        let mut bytes = 0;
+        let mine = self.mail.iter().filter(|((key, _), _)| key == to);
+        let fits = mine.take_while(|(_, message)| {
+            bytes += message.len();
+            bytes <= MAIL_BYTES
+        });
+        AcceptorReply::Mail(
+            fits.map(|((_, id), message)| (*id, message.clone())).take(MAIL_MESSAGES).collect(),
+        )
+    }
+
+    /// Stores announced operations, up to the quota, and drops those that the previous slot has decided. The author
+    /// keeps each operation that is dropped here.
+    fn hear(&mut self, slot: Slot, announce: Vec<SignedOperation>) {
+        if let Some(earlier) = self.slots.get(&Slot(slot.0 - 1)).and_then(Acceptor::accepted) {
+            let done = earlier.value.batch().map(|batch| batch.operations).unwrap_or_default();
+            self.announced.retain(|known| done.iter().all(|done| done.id != known.id));
+        }
+        for operation in announce.into_iter().take(self.quota.announced) {
+            if operation.body.len() > SignedOperation::MAX_BODY {
+                continue;
+            }
+            self.announced.retain(|known| known.id != operation.id);
+            self.announced.push_back(operation);
+        }
+        while self.announced.len() > self.quota.announced {
+            self.announced.pop_front();
+        }
+    }
+
+    fn told(&self) -> Vec<SignedOperation> {
+        let mut bytes = 0;
+        let fits = |operation: &&SignedOperation| {
+            bytes += operation.body.len() + 128;
+            bytes <= ANNOUNCED_BYTES
+        };
+        self.announced.iter().take_while(fits).cloned().collect()
+    }
+
+    fn vote(&mut self, slot: Slot, vote: &Vote<SlotValue>) -> Deferred<Record<SlotValue>, AcceptReply> {
+        let before = self.weight(slot);
+        let held = self.slots.entry(slot).or_default().accept(vote.ballot, vote.value.clone());
+        self.weigh(slot, before);
+        held
+    }
+
+    fn keep(&mut self, slot: Slot, record: Record<SlotValue>) {
+        let before = self.weight(slot);
+        self.slots.entry(slot).or_default().restore(record);
+        self.weigh(slot, before);
+    }
+
+    /// Returns the stored bytes of a slot, if the acceptor has accepted a value in it.
+    fn weight(&self, slot: Slot) -> Option<usize> {
+        Some(self.slots.get(&slot)?.accepted()?.value.len())
+    }
+
+    fn weigh(&mut self, slot: Slot, before: Option<usize>) {
+        if let Some(after) = self.weight(slot) {
+            self.bytes = (self.bytes + after).saturating_sub(before.unwrap_or(0));
+            self.latest = self.latest.max(slot);
+        }
+    }
+
+    fn check_value(
+        &self,
+        slot: Slot,
+        value: &SlotValue,
+        verifier: &dyn Verifier,
+    ) -> Result<(), RequestRefusal> {
+        if value.len() > SlotValue::MAX_BYTES {
+            return Err(RequestRefusal::TooLarge);
+        }
+        self.check_room(slot, value.len())?;
+        if value.is_signed(self.council, slot, verifier) { Ok(()) } else { Err(RequestRefusal::Unsigned) }
+    }
+
+    /// Checks that there is room for a promise in this slot.
+    fn check_promise(&self, slot: Slot) -> Result<(), RequestRefusal> {
+        if !self.slots.contains_key(&slot) && self.bytes >= self.quota.bytes {
+            return Err(RequestRefusal::Full);
+        }
+        self.check_room(slot, 0)
+    }
+
+    /// Checks that there is room for a value of this size in this slot, in place of the previous one.
+    fn check_room(&self, slot: Slot, bytes: usize) -> Result<(), RequestRefusal> {
+        let has_place = self.slots.contains_key(&slot) || self.slots.len() < self.quota.slots;
+        let before = self.weight(slot).unwrap_or(0);
+        let fits = bytes <= before || self.bytes - before + bytes <= self.quota.bytes;
+        if has_place && fits { Ok(()) } else { Err(RequestRefusal::Full) }
+    }
+}
+
+fn check_ballot(requester: &Requester, slot: Slot, ballot: Ballot) -> Result<(), RequestRefusal> {
+    // No proposer makes nearly so many attempts, and every proposer must be able to exceed any attempt.
+    let is_sane = ballot.attempt() < u64::MAX / 2 && slot > Slot(0);
+    let is_own = ballot.member() == requester.node && ballot.is_of(slot) && is_sane;
+    if is_own { Ok(()) } else { Err(RequestRefusal::ForeignBallot) }
+}
+
+fn to_requester(reply: AcceptorReply) -> Vec<AddressedReply> {
+    vec![AddressedReply { to: Recipient::Requester, reply }]
+}
+
+fn slot_of(request: &AcceptorRequest) -> Option<Slot> {
+    match request {
+        AcceptorRequest::Prepare { slot, .. }
+        | AcceptorRequest::Accept { slot, .. }
+        | AcceptorRequest::Decided { slot, .. } => Some(*slot),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

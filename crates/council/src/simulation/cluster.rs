@@ -1,0 +1,479 @@
+//! A simulated cluster: devices and acceptors, their operations, the faults, and the required end state.
+
+use holdoff_sim::Micros;
+use holdoff_sim::kernel::{Incident, Latency, LinkModel, NodeId, SimRng, Skew, World, mix};
+
+use super::node::{ACCEPTORS, Common, Dying, FIRST_DEVICE, Machine, SPARE, acceptor, key};
+use super::truth::{Oracle, Violation};
+use crate::machine::{CouncilChange, Machine as _, Members};
+use crate::{Device, DeviceCounters, Input, Mail, OperationEnd, OperationId, Options, Quota, Record, Slot};
+
+const MS: u64 = 1_000;
+const SECOND: u64 = 1_000 * MS;
+/// The duration of the phase with faults. After it all faults are healed.
+const TROUBLE_US: u64 = 20 * SECOND;
+/// The time after the healing by which all operations must have ended.
+const PEACE_US: u64 = 120 * SECOND;
+
+/// A latency with a uniform distribution between these limits.
+pub(super) fn between_ms(low: u64, high: u64) -> Latency {
+    Latency::Uniform { low: Micros::from_millis(low), high: Micros::from_millis(high) }
+}
+
+/// The parameters of a run, drawn from the seed.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fault of its own")]
+pub(super) struct Plan {
+    pub(super) seed: u64,
+    pub(super) devices: u32,
+    pub(super) options: Options,
+    /// The quota of the acceptors. In many runs it is so small that the acceptors are full again and again.
+    pub(super) quota: Quota,
+    pub(super) link: LinkModel,
+    pub(super) operations: u32,
+    /// The kinds of faults that may strike.
+    pub(super) partitions: bool,
+    pub(super) crashes: bool,
+    pub(super) skews: bool,
+    pub(super) wipes: bool,
+    pub(super) reconfigures: bool,
+    /// Whether acceptors lose power during a write.
+    pub(super) tears: bool,
+    /// Whether nodes are down for a moment again and again.
+    pub(super) restless: bool,
+}
+
+impl Plan {
+    pub(super) fn faulty(seed: u64) -> Self {
+        let mut rng = SimRng::of(mix(seed, 77), 0);
+        let often = |rng: &mut SimRng| rng.happens(0.6);
+        let mut link = LinkModel { latency: between_ms(5, 40), ..LinkModel::default() };
+        link.loss = if often(&mut rng) { 0.1 } else { 0.0 };
+        link.duplication = if often(&mut rng) { 0.1 } else { 0.0 };
+        link.delay = if often(&mut rng) { 0.1 } else { 0.0 };
+        link.delayed_by = between_ms(20, 2_000);
+        let mut options = Options { shares: rng.happens(0.5), store_every: 3, ..Options::default() };
+        let mut quota = Quota::default();
+        if rng.happens(0.7) {
+            quota.slots = usize::try_from(rng.between(3, 8)).unwrap_or(3);
+        }
+        if rng.happens(0.3) {
+            options.compact_slots = rng.between(4, 20);
+        }
+        Self {
+            seed,
+            devices: u32::try_from(rng.between(2, 5)).unwrap_or(2),
+            options,
+            quota,
+            link,
+            operations: 20,
+            partitions: often(&mut rng),
+            crashes: often(&mut rng),
+            skews: often(&mut rng),
+            wipes: often(&mut rng),
+            reconfigures: often(&mut rng),
+            restless: rng.happens(0.4),
+            tears: rng.happens(0.5),
+        }
+    }
+}
+
+/// The result of a run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct RunReport {
+    pub(super) faults: Vec<(&'static str, u64)>,
+    pub(super) counts: Vec<(&'static str, u64)>,
+}
+
+/// A submitted operation.
+struct SubmittedOperation {
+    id: OperationId,
+    by: NodeId,
+    mail: bool,
+    /// Whether the device had the operation on disk. Otherwise the operation is lost with the device, and no
+    /// outcome was reported.
+    stored: bool,
+}
+
+pub(super) struct Cluster {
+    plan: Plan,
+    world: World<Machine>,
+    rng: SimRng,
+    truth: Oracle,
+    asked: Vec<SubmittedOperation>,
+    /// The number of outputs of each device that were checked.
+    seen: Vec<usize>,
+    wiped: u64,
+    killed_within: u64,
+    blinked: u64,
+    torn: u64,
+    reconfigured: u64,
+    compacted: u64,
+}
+
+impl Cluster {
+    pub(super) fn new(plan: Plan) -> Self {
+        let Plan { seed, devices, quota, tears, .. } = plan;
+        Common { seed, devices, options: plan.options.clone(), quota, tears }.begin();
+        let nodes = FIRST_DEVICE + plan.devices;
+        let world = World::new(plan.seed, nodes, plan.link);
+        Self {
+            rng: SimRng::of(mix(plan.seed, 99), 1),
+            plan,
+            world,
+            truth: Oracle::default(),
+            asked: Vec::new(),
+            seen: vec![0; nodes as usize],
+            wiped: 0,
+            killed_within: 0,
+            blinked: 0,
+            torn: 0,
+            reconfigured: 0,
+            compacted: 0,
+        }
+    }
+
+    /// Runs the phase with faults, then the phase without. Checks the invariants after every event.
+    pub(super) fn run(mut self) -> Result<RunReport, Violation> {
+        let mut next_wish = 0;
+        let mut next_trouble = SECOND;
+        let mut next_blink = if self.plan.restless { SECOND } else { u64::MAX };
+        while self.world.now_us() < TROUBLE_US {
+            if self.world.now_us() >= next_wish {
+                // Often several operations at once, because contention is the purpose of this test.
+                for _ in 0..self.rng.between(1, 4) {
+                    self.change();
+                }
+                next_wish =
+                    self.world.now_us() + self.rng.between(1, TROUBLE_US / u64::from(self.plan.operations));
+            }
+            if self.world.now_us() >= next_trouble {
+                self.trouble();
+                next_trouble = self.world.now_us() + self.rng.between(200 * MS, 3 * SECOND);
+            }
+            if self.world.now_us() >= next_blink {
+                self.blink();
+                next_blink = self.world.now_us() + self.rng.between(20 * MS, 400 * MS);
+            }
+            self.go_on(next_wish.min(next_trouble).min(next_blink))?;
+        }
+        self.heal();
+        self.replace_wiped();
+        while self.world.now_us() < TROUBLE_US + PEACE_US && self.unfinished().is_some() {
+            let until_us = self.world.now_us() + SECOND;
+            self.go_on(until_us)?;
+        }
+        if let Some(broken) = self.unfinished() {
+            if std::env::var_os("HOLDOFF_COUNCIL_SEED").is_some() {
+                self.describe();
+            }
+            return Err(broken);
+        }
+        self.read_states()?;
+        self.truth.check_words()?;
+        self.check_mail()?;
+        Ok(self.ran())
+    }
+
+    fn go_on(&mut self, until_us: u64) -> Result<(), Violation> {
+        while self.world.now_us() < until_us {
+            if self.world.step().is_none() {
+                self.world.run_until(until_us);
+            }
+            self.look()?;
+        }
+        Ok(())
+    }
+
+    /// Checks the new outputs of every device, and schedules the restart of dead nodes.
+    fn look(&mut self) -> Result<(), Violation> {
+        for node in 0..self.world.nodes() {
+            let place = node as usize;
+            let outputs = self.world.disk(node).map_or(&[][..], |disk| &disk.outputs);
+            for output in outputs.iter().skip(self.seen[place]) {
+                self.truth.hear(node, output)?;
+            }
+            let is_news = outputs.len() > self.seen[place];
+            self.seen[place] = outputs.len();
+            let Some(machine) = self.world.node(node) else { continue };
+            if let Some(device) = machine.device().filter(|_| is_news) {
+                self.truth.chain(node, device.state().applied(), device.state().chain())?;
+            }
+            if machine.is_dead() {
+                let died = if node < FIRST_DEVICE { &mut self.torn } else { &mut self.killed_within };
+                *died += 1;
+                self.world.inject(Incident::Crash(node));
+                let back_us = self.world.now_us() + self.rng.between(100 * MS, 5 * SECOND);
+                self.world.schedule(back_us, Incident::Restart(node));
+            }
+        }
+        Ok(())
+    }
+
+    fn some_device(&mut self) -> NodeId {
+        let last = self.world.nodes() - 1;
+        NodeId::try_from(self.rng.between(u64::from(FIRST_DEVICE), u64::from(last))).unwrap_or(last)
+    }
+
+    /// Submits a random change on a random device.
+    fn change(&mut self) {
+        let by = self.some_device();
+        let number = self.asked.len() as u64;
+        let someone = key(1_000 + self.rng.between(0, 12));
+        let compacts = self.rng.happens(0.1);
+        let change = match self.rng.between(0, 9) {
+            _ if compacts => CouncilChange::Compact { since: self.applied_by(by) },
+            0..=2 => CouncilChange::Remove { key: someone },
+            _ => CouncilChange::Add { key: someone, name: format!("m{number}") },
+        };
+        self.compacted += u64::from(compacts);
+        self.submit(by, change);
+    }
+
+    fn applied_by(&self, node: NodeId) -> Slot {
+        let device = self.world.node(node).and_then(Machine::device);
+        device.map_or(Slot(0), |device| device.state().applied())
+    }
+
+    fn submit(&mut self, by: NodeId, change: CouncilChange) {
+        let id = OperationId((u128::from(self.plan.seed) << 64 | self.asked.len() as u128).to_be_bytes());
+        let mail = match &change {
+            CouncilChange::Add { key, .. } => Some(Mail { to: *key, message: "welcome".into() }),
+            _ => None,
+        };
+        let patience_us = self.rng.between(SECOND, 30 * SECOND);
+        let has_mail = mail.is_some();
+        let stored = self.world.act(by, |machine, disk, context| {
+            let deadline_us = context.now_us() + patience_us;
+            machine.step(disk, Input::Submit { id, change, mail, deadline_us }, context);
+            disk.records
+                .iter()
+                .any(|record| matches!(record, Record::Submitted { id: known, .. } if *known == id))
+        });
+        self.asked.push(SubmittedOperation { id, by, mail: has_mail, stored: stored.unwrap_or(false) });
+    }
+
+    /// Lets a random fault strike.
+    fn trouble(&mut self) {
+        let (now_us, last) = (self.world.now_us(), u64::from(self.world.nodes() - 1));
+        let node = |number: u64| NodeId::try_from(number).unwrap_or(0);
+        match self.rng.between(0, 6) {
+            0 if self.plan.partitions => {
+                let one_side: Vec<_> = (0..=last).map(node).filter(|_| self.rng.happens(0.4)).collect();
+                let other: Vec<_> = (0..=last).map(node).filter(|node| !one_side.contains(node)).collect();
+                self.world.partition(&one_side, &other);
+                self.world.schedule(now_us + self.rng.between(SECOND, 4 * SECOND), Incident::Heal);
+            }
+            1 if self.plan.crashes => {
+                let victim = node(self.rng.between(0, last));
+                self.world.inject(Incident::Crash(victim));
+                self.world
+                    .schedule(now_us + self.rng.between(100 * MS, 4 * SECOND), Incident::Restart(victim));
+            }
+            2 if self.plan.crashes => {
+                let victim = self.some_device();
+                let how = if self.rng.happens(0.5) { Dying::BeforeStoring } else { Dying::AfterStoring };
+                self.world.act(victim, |machine, _, _| machine.die(how));
+            }
+            3 if self.plan.skews => {
+                let victim = self.some_device();
+                let offset_us = i64::try_from(self.rng.between(0, 60)).unwrap_or(0) * 1_000_000 - 30_000_000;
+                let drift_ppm = i32::try_from(self.rng.between(0, 200_000)).unwrap_or(0) - 100_000;
+                self.world.set_skew(victim, Skew { offset_us, drift_ppm });
+            }
+            4 if self.plan.wipes && self.wiped == 0 => self.wipe(),
+            6 if self.plan.tears => self.tear(),
+            5 if self.plan.reconfigures && self.reconfigured < 2 => self.reconfigure(),
+            _ => {}
+        }
+    }
+
+    /// Lets an acceptor lose power during one of its next writes.
+    fn tear(&mut self) {
+        let victim = NodeId::try_from(self.rng.between(0, u64::from(ACCEPTORS) - 1)).unwrap_or(0);
+        let steps = self.rng.between(0, 12);
+        self.world.act(victim, |_, disk, _| disk.platter.lose_power_after(steps));
+    }
+
+    /// Lets a node be down for a moment.
+    fn blink(&mut self) {
+        let last = u64::from(self.world.nodes() - 1);
+        let victim = NodeId::try_from(self.rng.between(0, last)).unwrap_or(0);
+        if self.world.node(victim).is_some() {
+            self.blinked += 1;
+            self.world.inject(Incident::Crash(victim));
+            let back_us = self.world.now_us() + self.rng.between(1, 60 * MS);
+            self.world.schedule(back_us, Incident::Restart(victim));
+        }
+    }
+
+    /// Wipes the disk of one of the first acceptors, once in a run. With more wipes a majority could forget its
+    /// votes.
+    fn wipe(&mut self) {
+        let victim = NodeId::try_from(self.rng.between(0, u64::from(ACCEPTORS) - 1)).unwrap_or(0);
+        let Some(()) = self.world.act(victim, |_, disk, _| disk.wipe = true) else { return };
+        self.wiped += 1;
+        self.world.inject(Incident::Crash(victim));
+        self.world.schedule(self.world.now_us() + SECOND, Incident::Restart(victim));
+    }
+
+    /// Adds a spare acceptor.
+    fn reconfigure(&mut self) {
+        let spare = ACCEPTORS + u32::try_from(self.reconfigured).unwrap_or(0);
+        debug_assert!(spare < ACCEPTORS + SPARE);
+        let by = self.some_device();
+        if self.world.node(by).is_some() {
+            self.reconfigured += 1;
+            self.submit(by, CouncilChange::AddAcceptor(acceptor(spare, 0)));
+        }
+    }
+
+    fn heal(&mut self) {
+        self.world.inject(Incident::Heal);
+        for node in 0..self.world.nodes() {
+            self.world.inject(Incident::Restart(node));
+            self.world.act(node, |machine, _, _| machine.die(Dying::No));
+        }
+        let good = LinkModel { loss: 0.0, duplication: 0.0, delay: 0.0, ..self.plan.link };
+        let nodes = self.world.nodes();
+        for (from, to) in (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to))) {
+            self.world.set_link(from, to, good);
+        }
+    }
+
+    /// Removes and adds the acceptors that have lost their disks, as an operator would.
+    fn replace_wiped(&mut self) {
+        for node in 0..ACCEPTORS {
+            let wiped = self.world.disk(node).map_or(0, |disk| disk.wiped);
+            if wiped > 0 {
+                self.submit(FIRST_DEVICE, CouncilChange::RemoveAcceptor(acceptor(node, wiped - 1).id()));
+                self.submit(FIRST_DEVICE, CouncilChange::AddAcceptor(acceptor(node, wiped)));
+            }
+        }
+    }
+
+    /// Returns a violation if an operation, a device or an acceptor has not reached its end state yet.
+    fn unfinished(&self) -> Option<Violation> {
+        let devices = || {
+            (FIRST_DEVICE..self.world.nodes())
+                .filter_map(|node| Some((node, self.world.node(node)?.device()?)))
+        };
+        if (0..self.world.nodes()).any(|node| self.world.node(node).is_none()) {
+            return Some(Violation::Late("a node is down".to_owned()));
+        }
+        let latest = devices().map(|(_, device)| device.state().applied()).max()?;
+        for (node, device) in devices() {
+            if let Some(id) = device.pending().next() {
+                return Some(Violation::NeverEnded { node, id });
+            }
+            if device.unposted_mail().next().is_some() {
+                return Some(Violation::Late(format!("node {node} has letters to post")));
+            }
+            let applied = device.state().applied();
+            if applied < latest {
+                return Some(Violation::NotLearned { node, applied, latest });
+            }
+            if let Some(acceptor) = self.lacks_snapshot(device) {
+                return Some(Violation::Late(format!("acceptor {acceptor} lacks the snapshot")));
+            }
+        }
+        None
+    }
+
+    /// Returns an acceptor of the configuration that lacks the snapshot of the last compaction.
+    fn lacks_snapshot(&self, device: &Device<Members>) -> Option<NodeId> {
+        let (compacted, acceptors) = (device.state().compacted(), device.state().machine().acceptors());
+        let lacks_it = |node: &NodeId| {
+            let Some(machine) = self.world.node(*node) else { return true };
+            acceptors.contains_key(&machine.id())
+                && machine.core().is_some_and(|core| core.floor() < compacted)
+        };
+        (0..FIRST_DEVICE).find(lacks_it)
+    }
+
+    /// Prints the state of all nodes, for the replay of a seed.
+    fn describe(&self) {
+        for node in 0..self.world.nodes() {
+            let Some(machine) = self.world.node(node) else {
+                println!("{node}: down");
+                continue;
+            };
+            if let Some(core) = machine.core() {
+                println!("{node}: {:?} floor {:?} latest {:?}", machine.id(), core.floor(), core.latest());
+            }
+            if let Some(device) = machine.device() {
+                println!("{node}: {device:?}");
+            }
+        }
+    }
+
+    /// Reads the applied operations from the states of the devices. A device may have died after it applied a slot
+    /// and before it reported the slot; the states contain all of them.
+    fn read_states(&mut self) -> Result<(), Violation> {
+        for node in FIRST_DEVICE..self.world.nodes() {
+            let Some(device) = self.world.node(node).and_then(Machine::device) else { continue };
+            for asked in &self.asked {
+                if let Some(OperationEnd::Applied(slot)) = device.state().operation_end(&asked.id) {
+                    self.truth.carried_out(asked.id, slot)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that the mail of every committed operation is stored at one acceptor at least.
+    fn check_mail(&self) -> Result<(), Violation> {
+        for asked in self.asked.iter().filter(|asked| asked.mail) {
+            if self.truth.committed(&asked.id).is_none() {
+                continue;
+            }
+            let keeps = |node: &NodeId| {
+                let machine = self.world.node(*node).and_then(Machine::core);
+                machine.is_some_and(|core| core.has_mail(&asked.id))
+            };
+            if (0..FIRST_DEVICE).filter(keeps).count() == 0 {
+                return Err(Violation::MailLost(asked.id));
+            }
+        }
+        Ok(())
+    }
+
+    fn ran(&self) -> RunReport {
+        let faults = self.world.faults();
+        let devices = (FIRST_DEVICE..self.world.nodes()).filter_map(|node| self.world.node(node)?.device());
+        let sum =
+            |count: fn(&DeviceCounters) -> u64| devices.clone().map(|device| count(device.counts())).sum();
+        let ended = self.asked.iter().filter(|asked| !self.truth.said(&asked.id).is_empty()).count();
+        let carried_out = self.asked.iter().filter(|asked| self.truth.committed(&asked.id).is_some());
+        let lost = self.asked.iter().filter(|asked| !asked.stored && asked.by >= FIRST_DEVICE).count();
+        RunReport {
+            faults: vec![
+                ("lost", faults.lost),
+                ("duplicated", faults.duplicated),
+                ("reordered", faults.reordered),
+                ("partitioned", faults.partitioned),
+                ("crashed", faults.crashed),
+                ("killed within a step", self.killed_within),
+                ("down for a moment", self.blinked),
+                ("torn in a write", self.torn),
+                ("skewed", faults.skewed),
+                ("wiped", self.wiped),
+                ("reconfigured", self.reconfigured),
+                ("compacted", self.compacted),
+                ("told that it is full", sum(|counts| counts.refused)),
+            ],
+            counts: vec![
+                ("operations", self.asked.len() as u64),
+                ("operations carried out", carried_out.count() as u64),
+                ("operations answered", ended as u64),
+                ("not even taken", lost as u64),
+                ("slots", self.truth.slots() as u64),
+                ("unknown", sum(|counts| counts.unknown)),
+                ("preempted", sum(|counts| counts.preempted_preparing + counts.preempted_accepting)),
+                ("lost slots", sum(|counts| counts.lost_slots)),
+                ("rebuilds", sum(|counts| counts.rebuilds)),
+                ("compacted by itself", sum(|counts| counts.compactions)),
+                ("snapshots handed in", sum(|counts| counts.snapshots_sent)),
+            ],
+        }
+    }
+}

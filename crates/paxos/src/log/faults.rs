@@ -1,0 +1,79 @@
+//! Injected defects that the model and the simulation must find. They alter the inputs of a node or add inputs; the
+//! production code knows nothing of them.
+
+use holdoff_testbed::fault::is_injected;
+
+use super::node::Role;
+use super::{Input, Message, Node, Output, Record, StepOutput};
+use crate::Slot;
+
+/// A defect that a real system had, or that the correctness proof excludes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum LogFault {
+    /// A follower appends an entry without the log-matching check on the entry before it.
+    AppendWithoutMatch,
+    /// A leader decides an inherited entry by counting the replicas that hold it, although these replicas have not
+    /// accepted the whole inherited log in the leader's term (compare figure 8 of the Raft paper).
+    CommitInherited,
+    /// A leader that sends entries before they are on its own disk counts itself as a replica that has stored them.
+    CountUnstored,
+}
+
+/// Performs a step of a node with the injected defect, if there is one. A defect may add a second step.
+pub(super) fn step<V: Clone, S: Clone>(
+    node: &mut Node<V, S>,
+    now_us: u64,
+    roll: u32,
+    input: Input<V, S>,
+) -> Vec<StepOutput<Record<V, S>, Output<V, S>>> {
+    let input = if is_injected(LogFault::AppendWithoutMatch) { without_match(node, input) } else { input };
+    let is_acknowledgement = matches!(input, Input::Message(_, Message::AppendAccepted { .. }));
+    let mut steps = vec![node.step(now_us, roll, input)];
+    if is_injected(LogFault::CommitInherited) && is_acknowledgement {
+        steps.extend(count_inherited(node, now_us, roll));
+    }
+    if is_injected(LogFault::CountUnstored) {
+        steps.extend(count_unstored(node, now_us, roll));
+    }
+    steps
+}
+
+/// Makes an append request claim that the leader has the follower's own entry before the entries that it sends.
+fn without_match<V: Clone, S: Clone>(node: &Node<V, S>, input: Input<V, S>) -> Input<V, S> {
+    match input {
+        Input::Message(from, Message::Append(mut append)) => {
+            append.before = node.store().log_id(append.before.slot).unwrap_or(append.before);
+            Input::Message(from, Message::Append(append))
+        }
+        other => other,
+    }
+}
+
+/// Lets a leader count its replicas as if it had begun with an empty log.
+fn count_inherited<V: Clone, S: Clone>(
+    node: &mut Node<V, S>,
+    now_us: u64,
+    roll: u32,
+) -> Option<StepOutput<Record<V, S>, Output<V, S>>> {
+    let Role::Leader(leader) = &mut node.role else { return None };
+    let (term, inherited, stored) = (leader.term, std::mem::take(&mut leader.inherited), leader.stored);
+    let step = node.step(now_us, roll, Input::Stored { term, slot: Slot(0) });
+    if let Role::Leader(leader) = &mut node.role
+        && leader.term == term
+    {
+        (leader.inherited, leader.stored) = (inherited, stored);
+    }
+    Some(step)
+}
+
+/// Tells a leader that its whole log is on its disk, whether it is or not.
+fn count_unstored<V: Clone, S: Clone>(
+    node: &mut Node<V, S>,
+    now_us: u64,
+    roll: u32,
+) -> Option<StepOutput<Record<V, S>, Output<V, S>>> {
+    let Role::Leader(leader) = &node.role else { return None };
+    let (term, slot) = (leader.term, node.store().last());
+    let is_behind = leader.stored.is_some_and(|stored| stored < slot);
+    is_behind.then(|| node.step(now_us, roll, Input::Stored { term, slot }))
+}

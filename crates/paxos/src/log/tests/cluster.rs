@@ -1,0 +1,256 @@
+//! A test cluster: messages between nodes are queued, and each test delivers or drops them.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::convert::Infallible;
+
+use crate::log::{
+    EntryPayload, Input, Message, Node, Options, Output, Record, Rejection, StepOutput, Store, Term,
+};
+use crate::{Configuration, NodeId, Slot};
+
+type Said = Message<u64, u64>;
+type StepOf = StepOutput<Record<u64, u64>, Output<u64, u64>>;
+
+pub(super) struct TestCluster {
+    nodes: Vec<Node<u64, u64>>,
+    disks: Vec<Store<u64, u64>>,
+    queue: VecDeque<(NodeId, NodeId, Said)>,
+    cut: Vec<(u128, u128)>,
+    asked: BTreeSet<NodeId>,
+    options: Options,
+    /// The node with the slow disk, and the steps that wait for it.
+    slow: Option<(u128, Vec<StepOf>)>,
+    now_us: u64,
+}
+
+pub(super) fn nodes(some: &[u128]) -> impl Iterator<Item = NodeId> + '_ {
+    some.iter().copied().map(NodeId)
+}
+
+fn place(node: u128) -> usize {
+    usize::try_from(node - 1).unwrap()
+}
+
+impl TestCluster {
+    /// Creates a cluster of so many nodes. The first three of them vote.
+    pub(super) fn new(count: u128) -> Self {
+        Self::with(count, Options::default())
+    }
+
+    pub(super) fn with(count: u128, options: Options) -> Self {
+        let store = Store::new(Configuration::new((1..=count.min(3)).map(NodeId)).unwrap(), 0);
+        let node = |me| Node::new(NodeId(me), options, store.clone(), 0, 0);
+        Self {
+            nodes: (1..=count).map(node).collect(),
+            disks: (1..=count).map(|_| store.clone()).collect(),
+            queue: VecDeque::new(),
+            cut: Vec::new(),
+            asked: BTreeSet::new(),
+            options,
+            slow: None,
+            now_us: 0,
+        }
+    }
+
+    pub(super) fn node(&self, node: u128) -> &Node<u64, u64> {
+        &self.nodes[place(node)]
+    }
+
+    /// Returns the decided values that are present as entries.
+    pub(super) fn values(&self, node: u128) -> Vec<u64> {
+        let store = self.node(node).store();
+        let entries = (1..=store.decided().0).filter_map(|slot| store.entry(Slot(slot)));
+        let value = |payload: &EntryPayload<u64>| match payload {
+            EntryPayload::Value(value) => Some(*value),
+            _ => None,
+        };
+        entries.filter_map(|entry| value(&entry.payload)).collect()
+    }
+
+    pub(super) fn step(&mut self, node: u128, input: Input<u64, u64>) -> Vec<Output<u64, u64>> {
+        let roll = u32::try_from(node).unwrap() * 1_000_000_000;
+        let mut step = self.nodes[place(node)].step(self.now_us, roll, input);
+        let early = step.early();
+        self.put_out(node, early);
+        match &mut self.slow {
+            Some((slow, waiting)) if *slow == node => {
+                waiting.push(step);
+                Vec::new()
+            }
+            _ => self.store(node, vec![step]),
+        }
+    }
+
+    fn store(&mut self, node: u128, steps: Vec<StepOf>) -> Vec<Output<u64, u64>> {
+        let disk = &mut self.disks[place(node)];
+        let stored = StepOutput::release_all(steps, |records| {
+            for record in records.into_iter().flatten() {
+                disk.apply(record);
+            }
+            Ok::<_, Infallible>(())
+        });
+        self.put_out(node, stored.unwrap().into_iter().flatten().collect())
+    }
+
+    fn put_out(&mut self, node: u128, outputs: Vec<Output<u64, u64>>) -> Vec<Output<u64, u64>> {
+        let mut rest = Vec::new();
+        for output in outputs {
+            match output {
+                Output::Send(to, said) => {
+                    if matches!(said, Message::RequestVote(_)) {
+                        self.asked.insert(NodeId(node));
+                    }
+                    if !self.cut.contains(&(node, to.0)) {
+                        self.queue.push_back((NodeId(node), to, said));
+                    }
+                }
+                Output::Stored { term, slot } => {
+                    rest.extend(self.step(node, Input::Stored { term, slot }));
+                }
+                other => rest.push(other),
+            }
+        }
+        rest
+    }
+
+    /// Holds back all writes to a node's disk from now on.
+    pub(super) fn slow_down(&mut self, node: u128) {
+        self.slow = Some((node, Vec::new()));
+    }
+
+    /// Stores the steps that were held back.
+    pub(super) fn flush(&mut self) {
+        if let Some((node, waiting)) = self.slow.take() {
+            self.store(node, waiting);
+        }
+    }
+
+    pub(super) fn hear(&mut self, node: u128, from: u128, said: Said) {
+        self.step(node, Input::Message(NodeId(from), said));
+    }
+
+    /// Delivers all messages until the queue is empty.
+    pub(super) fn settle(&mut self) {
+        self.settle_those(|_| true);
+    }
+
+    /// Delivers the first message in the queue and nothing else.
+    pub(super) fn hear_next(&mut self) {
+        let (from, to, said) = self.queue.pop_front().unwrap();
+        self.hear(to.0, from.0, said);
+    }
+
+    /// Delivers only votes and requests for votes; all other messages are lost.
+    pub(super) fn settle_votes(&mut self) {
+        self.settle_those(|said| matches!(said, Message::RequestVote(_) | Message::VoteReply { .. }));
+    }
+
+    /// Delivers requests for votes and their answers, up to the first answer outside a pre-vote. That answer stays in
+    /// the queue.
+    pub(super) fn settle_votes_but_the_last(&mut self) {
+        let counts = |said: &Said| matches!(said, Message::VoteReply { is_pre_vote: false, .. });
+        while let Some((from, to, said)) = self.queue.pop_front() {
+            if counts(&said) {
+                self.queue.clear();
+                self.queue.push_back((from, to, said));
+                return;
+            }
+            self.hear(to.0, from.0, said);
+        }
+    }
+
+    fn settle_those(&mut self, which: impl Fn(&Said) -> bool) {
+        while let Some((from, to, said)) = self.queue.pop_front() {
+            if which(&said) {
+                self.hear(to.0, from.0, said);
+            }
+        }
+    }
+
+    /// Takes all messages from the queue without delivering them.
+    pub(super) fn said(&mut self) -> Vec<Said> {
+        self.queue.drain(..).map(|(_, _, said)| said).collect()
+    }
+
+    pub(super) fn cut(&mut self, links: &[(u128, u128)]) {
+        self.cut = links.to_vec();
+    }
+
+    /// Advances the time and ticks every node.
+    pub(super) fn pass(&mut self, us: u64) {
+        self.now_us += us;
+        for node in 1..=self.nodes.len() as u128 {
+            self.step(node, Input::Tick);
+        }
+    }
+
+    pub(super) fn ask_to_lead(&mut self, node: u128) {
+        self.now_us += 10_000_000;
+        self.step(node, Input::Tick);
+    }
+
+    pub(super) fn elect(&mut self, node: u128) {
+        self.ask_to_lead(node);
+        self.settle();
+        assert!(self.node(node).is_ready());
+    }
+
+    /// Returns whether a node ever asked for votes.
+    pub(super) fn asked_to_lead(&self, node: u128) -> bool {
+        self.asked.contains(&NodeId(node))
+    }
+
+    pub(super) fn restart(&mut self, node: u128) {
+        self.slow.take_if(|(slow, _)| *slow == node);
+        let store = self.disks[place(node)].clone();
+        self.nodes[place(node)] = Node::new(NodeId(node), self.options, store, self.now_us, 0);
+    }
+
+    pub(super) fn propose(&mut self, node: u128, value: u64) -> Result<Slot, Rejection> {
+        let outputs = self.step(node, Input::Propose(value));
+        taken(&outputs)
+    }
+
+    /// Proposes at a node with a slow disk: the client gets no answer yet.
+    pub(super) fn propose_early(&mut self, node: u128, value: u64) {
+        assert!(self.step(node, Input::Propose(value)).is_empty(), "its disk is slow");
+    }
+
+    pub(super) fn hint(&mut self, node: u128) {
+        self.step(node, Input::Campaign);
+    }
+
+    /// Asks a leader to transfer leadership, and returns the immediate outputs.
+    pub(super) fn transfer_leadership(&mut self, node: u128, to: u128) -> Vec<Output<u64, u64>> {
+        self.step(node, Input::TransferLeadership(NodeId(to)))
+    }
+
+    /// Advances the time and ticks a single node.
+    pub(super) fn pass_for(&mut self, node: u128, us: u64) -> Vec<Output<u64, u64>> {
+        self.now_us += us;
+        self.step(node, Input::Tick)
+    }
+
+    pub(super) fn change(&mut self, node: u128, to: &Configuration) -> Result<Slot, Rejection> {
+        let outputs = self.step(node, Input::ChangeConfiguration(to.clone()));
+        taken(&outputs)
+    }
+
+    pub(super) fn compact(&mut self, node: u128, through: Slot, state: u64) {
+        self.step(node, Input::Compact { through, state });
+    }
+}
+
+/// Returns an arbitrary term.
+pub(super) fn term_of_one() -> Term {
+    Term::new(Slot(1), 1, NodeId(1))
+}
+
+fn taken(outputs: &[Output<u64, u64>]) -> Result<Slot, Rejection> {
+    let taken = outputs.iter().find_map(|output| match output {
+        Output::Proposed(slot, _) => Some(Ok(*slot)),
+        Output::ProposalRejected(refusal) => Some(Err(*refusal)),
+        _ => None,
+    });
+    taken.expect("a proposal is answered")
+}

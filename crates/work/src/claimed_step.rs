@@ -1,0 +1,336 @@
+//! A claimed step, and what workers in this process and remote workers do alike: claim with inputs, judge a fault, check
+//! the size of an output, and report.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdoff_policy::{Attempt, Class, Compiled, Decision, Failure, Policy, SoFar};
+
+use crate::fault::{Fault, FaultKind};
+use crate::names::KnownLane;
+use crate::notify::Notifier;
+use crate::settings::RequeueSettings;
+use crate::store::{
+    ClaimRow, EndedStep, Exit, FailureText, LaneId, Receipt, Report, RequeueReason, Result, Selection,
+    WorkerId,
+};
+use crate::with_retry::with_retry;
+use crate::work::{Shared, Work};
+use crate::{Payload, StepId, clock};
+
+/// The inputs of a step without parents, which most steps are.
+static NO_INPUTS: BTreeMap<String, Payload> = BTreeMap::new();
+
+/// A claimed step.
+#[derive(Clone, Debug)]
+pub struct ClaimedStep {
+    pub(crate) row: ClaimRow,
+    /// `None` if the step is not held any more.
+    pub(crate) lane: Option<Arc<KnownLane>>,
+    pub(crate) inputs: Option<Arc<BTreeMap<String, Payload>>>,
+    /// The time of the claim, by this process's clock. It is taken before the request to the store, so that the lease is
+    /// not overestimated. If the step was claimed earlier, it is the time at which its record was read.
+    pub(crate) since: Duration,
+    /// The time between the claim and `since`.
+    before: Duration,
+}
+
+impl ClaimedStep {
+    /// Returns a step that was claimed this long ago, perhaps by another node. Its inputs are not read.
+    pub(crate) const fn held(row: ClaimRow, lane: Arc<KnownLane>, since: Duration, before: Duration) -> Self {
+        Self { row, lane: Some(lane), inputs: None, since, before }
+    }
+
+    /// Returns a step that is not held any more: only its key and its lease are known.
+    pub(crate) fn expired(step: StepId, lease: i64) -> Self {
+        let row = ClaimRow {
+            step,
+            lane: 0,
+            policy: 0,
+            lease,
+            failures: 0,
+            last_delay: Duration::ZERO,
+            elapsed: Duration::ZERO,
+            refreshed: false,
+            has_parents: false,
+            has_children: false,
+            trace: None,
+            payload: Payload::empty(),
+            ctid_hint: None,
+            destination: None,
+        };
+        Self { row, lane: None, inputs: None, since: clock::now(), before: Duration::ZERO }
+    }
+
+    /// Whether the step is not held any more.
+    pub(crate) const fn is_expired(&self) -> bool {
+        self.lane.is_none()
+    }
+
+    /// Returns the time since the claim.
+    pub(crate) fn ran(&self) -> Duration {
+        self.before.saturating_add(clock::now().saturating_sub(self.since))
+    }
+
+    /// Returns the report of this exit.
+    pub(crate) fn report(&self, exit: Exit) -> Report {
+        Report {
+            step: self.row.step,
+            lease: self.row.lease,
+            has_children: self.row.has_children,
+            took: self.ran(),
+            ctid_hint: None,
+            attempt: self.row.failures.saturating_add(1),
+            destination: self.row.destination.clone(),
+            exit,
+        }
+    }
+
+    /// Returns the step.
+    pub const fn step(&self) -> StepId {
+        self.row.step
+    }
+
+    /// Returns the namespace; `None` if the step is not held any more.
+    pub fn namespace(&self) -> Option<&str> {
+        self.lane.as_ref().map(|known| known.lane.namespace.as_str())
+    }
+
+    /// Returns the operation; it is empty if the step is not held any more.
+    pub fn operation(&self) -> &str {
+        self.lane.as_ref().map_or("", |known| &known.lane.operation)
+    }
+
+    /// Returns the fencing token, which grows with every claim of the step.
+    pub fn token(&self) -> u64 {
+        u64::try_from(self.row.lease).unwrap_or(0)
+    }
+
+    /// Returns the number of this attempt; the first is 1.
+    pub fn attempt(&self) -> u32 {
+        u32::try_from(self.row.failures).unwrap_or(0).saturating_add(1)
+    }
+
+    /// Returns the payload.
+    pub const fn payload(&self) -> &Payload {
+        &self.row.payload
+    }
+
+    /// Returns the outputs of its parents, by their names.
+    pub fn inputs(&self) -> &BTreeMap<String, Payload> {
+        self.inputs.as_deref().unwrap_or(&NO_INPUTS)
+    }
+}
+
+impl Work {
+    /// Claims due steps of one lane, with the outputs of their parents.
+    ///
+    /// The claim is not retried. If its response is lost, the claimed steps are rescued when their leases expire.
+    pub(crate) async fn claim_steps(
+        &self,
+        selection: &Selection,
+        worker: WorkerId,
+        limit: i64,
+        lease: Duration,
+    ) -> Result<Vec<ClaimedStep>> {
+        let Shared { store, names, call_policy, .. } = &*self.shared;
+        let since = clock::now();
+        let rows = store.claim(selection, worker, limit, lease).await?;
+        let mut inputs = self.inputs_of(&rows).await?;
+        let mut steps = Vec::with_capacity(rows.len());
+        let mut known: Option<(LaneId, Arc<KnownLane>)> = None;
+        for row in rows {
+            // The steps of one claim are in the same lane.
+            let lane = match &known {
+                Some((id, lane)) if *id == row.lane => Arc::clone(lane),
+                _ => with_retry(call_policy, |_| names.lane(&**store, row.lane)).await?,
+            };
+            known = Some((row.lane, Arc::clone(&lane)));
+            let inputs = inputs.remove(&row.step).map(Arc::new);
+            steps.push(ClaimedStep { row, lane: Some(lane), inputs, since, before: Duration::ZERO });
+        }
+        Ok(steps)
+    }
+
+    /// Returns the outputs of the parents, for the steps that have parents.
+    async fn inputs_of(&self, rows: &[ClaimRow]) -> Result<BTreeMap<StepId, BTreeMap<String, Payload>>> {
+        let Shared { store, call_policy, .. } = &*self.shared;
+        let mut inputs: BTreeMap<StepId, BTreeMap<String, Payload>> = BTreeMap::new();
+        let children: Vec<StepId> = rows.iter().filter(|row| row.has_parents).map(|row| row.step).collect();
+        if !children.is_empty() {
+            for (step, parent, output) in with_retry(call_policy, |_| store.inputs(&children)).await? {
+                inputs.entry(step).or_default().insert(parent, output);
+            }
+        }
+        Ok(inputs)
+    }
+
+    /// Returns the message of an output that exceeds the size limit.
+    pub(crate) fn check_output(&self, output: &Payload) -> std::result::Result<(), String> {
+        let (size, limit) = (output.bytes.len(), self.shared.settings.max_output);
+        if size <= limit {
+            return Ok(());
+        }
+        Err(format!("the output has {size} bytes, and the limit is {limit} (work.max_output)"))
+    }
+
+    /// Returns the exit of a step whose run did not succeed, by its policy.
+    pub(crate) async fn judge(&self, step: &ClaimedStep, fault: &Fault) -> Result<Exit> {
+        let Shared { store, names, call_policy, settings, .. } = &*self.shared;
+        let policy = with_retry(call_policy, |_| names.compiled(&**store, step.row.policy)).await?;
+        Ok(judge(&policy, &step.row, step.ran(), fault, &settings.requeue, clock::roll()))
+    }
+
+    /// Writes reports, retried by this policy, with the notifications that they cause. Counts each under the lane of
+    /// its step.
+    pub(crate) async fn write_reports(
+        &self,
+        reports: &[Report],
+        lanes: &[Option<Arc<KnownLane>>],
+        notifier: &Notifier,
+        policy: &Policy,
+    ) -> Result<Vec<Receipt>> {
+        let Shared { store, names, .. } = &*self.shared;
+        let notify = |ended: &EndedStep| notifier.notify(names, ended);
+        let receipts = with_retry(policy, |_| store.finish(reports, &notify)).await?;
+        let mut accepted = Vec::with_capacity(reports.len());
+        for ((report, lane), receipt) in reports.iter().zip(lanes).zip(&receipts) {
+            match (receipt, lane) {
+                (Receipt::Accepted, Some(known)) => {
+                    known.metrics.finished(report);
+                    accepted.push((&known.lane, report));
+                }
+                (Receipt::Accepted, None) => {}
+                (_, known) => {
+                    if let Some(known) = known {
+                        known.metrics.fenced();
+                    }
+                    let (step, lease) = (report.step, report.lease);
+                    tracing::debug!(%step, lease, ?receipt, "rejected a report: its lease has expired");
+                }
+            }
+        }
+        self.count_finished(accepted.into_iter());
+        Ok(receipts)
+    }
+}
+
+/// Returns the exit of a step whose run did not succeed. `ran` is the time since the claim. The earlier attempts are in
+/// `row`, as the store recorded them.
+///
+/// If the policy demands that a rejected credential be refreshed, the exit is an immediate retry with refreshed
+/// credentials. A worker that keeps the credential itself refreshes it before it reports this exit.
+pub(crate) fn judge(
+    policy: &Compiled,
+    row: &ClaimRow,
+    ran: Duration,
+    fault: &Fault,
+    requeue: &RequeueSettings,
+    roll: u32,
+) -> Exit {
+    let message = crate::scrub::scrub(&fault.message);
+    let (failure, credential) = match fault.kind {
+        FaultKind::Snoozed { wait } => {
+            return Exit::Requeued { delay: wait, reason: RequeueReason::Snoozed, message };
+        }
+        FaultKind::Busy { wait } => {
+            let delay = wait.max(requeue.busy);
+            return Exit::Requeued { delay, reason: RequeueReason::Busy, message };
+        }
+        FaultKind::Failed { failure, credential } => (failure, credential),
+    };
+    let why = FailureText { class: failure.class().name(), message };
+    // Without a credential nothing can be refreshed, so the policy's wait applies immediately.
+    let refreshed = row.refreshed || credential.is_none();
+    match (policy.decide(&so_far(row, ran, refreshed), &failure, roll), credential) {
+        (Decision::Retry { after }, _) => Exit::Retry { delay: after, refreshed: false, why },
+        (Decision::Refresh, Some(_)) => Exit::Retry { delay: Duration::ZERO, refreshed: true, why },
+        (Decision::HandOff, _) => Exit::Conflicted(why),
+        _ => Exit::Failed(why),
+    }
+}
+
+fn so_far(row: &ClaimRow, ran: Duration, refreshed: bool) -> SoFar {
+    let failures = u32::try_from(row.failures).unwrap_or(0);
+    SoFar {
+        attempt: Attempt::new(failures.saturating_add(1)),
+        elapsed: row.elapsed.saturating_add(ran),
+        last_delay: row.last_delay,
+        refreshed,
+        deadline: None,
+    }
+}
+
+/// Returns the fault of a handler that panicked. A panic counts as transient; the policy limits the attempts.
+pub(crate) fn panicked() -> Fault {
+    Fault::new(Failure::new(Class::Transient), "the handler panicked")
+}
+
+#[cfg(test)]
+mod tests {
+    use holdoff_policy::{Growth, Jitter};
+
+    use super::*;
+    use crate::TaskId;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn policy() -> Policy {
+        let builder = Policy::builder(Growth::constant(SECOND)).jitter(Jitter::None).attempts(3);
+        builder.deadline(SECOND * 60).build().unwrap()
+    }
+
+    fn claimed(failures: i32) -> ClaimRow {
+        ClaimRow { failures, ..ClaimedStep::expired(TaskId::fresh().step(0), 1).row }
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "reads better where it is called")]
+    fn exit(row: &ClaimRow, ran: Duration, fault: Fault) -> Exit {
+        judge(&policy(), row, ran, &fault, &RequeueSettings::default(), 0)
+    }
+
+    #[test]
+    fn the_policy_grants_and_refuses() {
+        let transient = || Fault::transient("busy");
+        let Exit::Retry { delay, .. } = exit(&claimed(0), SECOND, transient()) else { panic!() };
+        assert_eq!(delay, SECOND);
+        assert!(matches!(exit(&claimed(2), SECOND, transient()), Exit::Failed(_)));
+        assert!(matches!(exit(&claimed(0), SECOND, Fault::permanent("no")), Exit::Failed(_)));
+        assert!(matches!(exit(&claimed(0), SECOND, Fault::conflict("no")), Exit::Conflicted(_)));
+    }
+
+    #[test]
+    fn the_deadline_counts_from_the_first_attempt() {
+        let late = ClaimRow { elapsed: SECOND * 58, ..claimed(1) };
+        assert!(matches!(exit(&late, SECOND * 2, Fault::transient("x")), Exit::Failed(_)));
+        assert!(matches!(exit(&late, SECOND / 2, Fault::transient("x")), Exit::Retry { .. }));
+    }
+
+    #[test]
+    fn retry_after_is_a_floor() {
+        let told = Fault::transient("later").retry_after(SECOND * 30);
+        let Exit::Retry { delay, .. } = exit(&claimed(0), SECOND, told) else { panic!() };
+        assert!(delay >= SECOND * 30);
+    }
+
+    #[test]
+    fn snoozes_and_busy_destinations_are_not_failures() {
+        let snooze = exit(&claimed(2), SECOND, Fault::snooze(SECOND * 7, "not yet"));
+        let Exit::Requeued { delay, reason, .. } = snooze else { panic!() };
+        assert_eq!((delay, reason), (SECOND * 7, RequeueReason::Snoozed));
+        let busy = exit(&claimed(2), SECOND, Fault::busy(Duration::ZERO, "full"));
+        let Exit::Requeued { delay, reason, .. } = busy else { panic!() };
+        assert_eq!((delay, reason), (RequeueSettings::default().busy, RequeueReason::Busy));
+    }
+
+    #[test]
+    fn a_rejected_credential_is_refreshed_once() {
+        let rejected = || Fault::new(Class::Unauthorized, "401").with_credential(7);
+        assert!(exit(&claimed(0), SECOND, rejected()).is_refreshed());
+        let again = ClaimRow { refreshed: true, ..claimed(1) };
+        assert!(matches!(exit(&again, SECOND, rejected()), Exit::Retry { refreshed: false, .. }));
+        let without = Fault::new(Class::Unauthorized, "401");
+        assert!(matches!(exit(&claimed(0), SECOND, without), Exit::Retry { refreshed: false, .. }));
+    }
+}

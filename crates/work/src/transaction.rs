@@ -1,0 +1,187 @@
+//! Work inside the caller's own transaction: a submission or completion takes effect if and only if that transaction
+//! commits.
+
+use std::time::Duration;
+
+use crate::store::{Exit, Report, Result};
+use crate::{ClaimedStep, Completion, Context, Error, IntoOutput, Payload, StepId, clock};
+
+/// A held step, from a handler's [`Context`] or a [`ClaimedStep`].
+#[derive(Clone, Copy, Debug)]
+pub struct HeldStep {
+    pub(crate) step: StepId,
+    pub(crate) lease: i64,
+    has_children: bool,
+    since: Duration,
+}
+
+impl HeldStep {
+    pub(crate) fn success(&self, output: Payload) -> Report {
+        Report {
+            step: self.step,
+            lease: self.lease,
+            has_children: self.has_children,
+            took: clock::now().saturating_sub(self.since),
+            ctid_hint: None,
+            attempt: 0,
+            destination: None,
+            exit: Exit::Succeeded(output),
+        }
+    }
+
+    pub(crate) fn fenced(&self) -> Error {
+        Error::Fenced { step: self.step, lease: u64::try_from(self.lease).unwrap_or(0) }
+    }
+}
+
+impl From<&Context> for HeldStep {
+    fn from(context: &Context) -> Self {
+        Self {
+            step: context.step,
+            lease: i64::try_from(context.token).unwrap_or(i64::MAX),
+            has_children: context.has_children,
+            since: context.since,
+        }
+    }
+}
+
+impl From<&ClaimedStep> for HeldStep {
+    fn from(claim: &ClaimedStep) -> Self {
+        Self {
+            step: claim.row.step,
+            lease: claim.row.lease,
+            has_children: claim.row.has_children,
+            since: claim.since,
+        }
+    }
+}
+
+/// Returns the output to store.
+pub(crate) fn output_of(output: impl IntoOutput) -> Result<Payload> {
+    match output.into_output() {
+        Ok(Completion::Output(output)) => Ok(output),
+        Ok(Completion::Reported) => Ok(Payload::empty()),
+        Err(fault) => Err(Error::NotPossible(fault.to_string())),
+    }
+}
+
+#[cfg(feature = "postgres")]
+pub mod postgres {
+    //! Work inside a Postgres transaction of your own.
+    //!
+    //! ```no_run
+    //! use holdoff_policy::PolicySet;
+    //! use holdoff_work::{Task, Work, postgres};
+    //!
+    //! # async fn order(pool: &sqlx::PgPool, work: &Work) -> Result<(), Box<dyn std::error::Error>> {
+    //! let confirm = work.prepare(vec![Task::new("order.confirm").json(&7)]).await?;
+    //! let mut tx = pool.begin().await?;
+    //! sqlx::query("insert into orders (id) values (7)").execute(&mut *tx).await?;
+    //! postgres::submit_in(work, &mut tx, &confirm).await?;
+    //! tx.commit().await?; // both, or neither
+    //! # Ok(()) }
+    //! ```
+
+    use sqlx::PgConnection;
+
+    use super::{HeldStep, output_of};
+    use crate::engine::postgres::{submit, succeed, unblock};
+    use crate::store::{Exit, Result};
+    use crate::{Completion, IntoOutput, PreparedTasks, Submitted, Work};
+
+    /// Submits tasks as part of the caller's transaction. The transaction must be on the database of the store.
+    pub async fn submit_in(
+        work: &Work,
+        connection: &mut PgConnection,
+        prepared: &PreparedTasks,
+    ) -> Result<Vec<Submitted>> {
+        let submitted = submit(connection, &prepared.tasks, false).await?;
+        work.count_submitted(&prepared.tasks, &submitted);
+        Ok(submitted)
+    }
+
+    /// Completes a step as part of the caller's transaction. The handler returns the value that this function returns.
+    ///
+    /// If the lease is no longer valid, it fails with [`Error::Fenced`](crate::Error::Fenced). The caller then rolls back,
+    /// and no effects of a stale worker remain.
+    pub async fn complete_in(
+        connection: &mut PgConnection,
+        step: impl Into<HeldStep>,
+        output: impl IntoOutput,
+    ) -> Result<Completion> {
+        let holding: HeldStep = step.into();
+        let report = holding.success(output_of(output)?);
+        let Exit::Succeeded(output) = &report.exit else { return Err(holding.fenced()) };
+        let accepted = succeed(connection, &[(&report, output)]).await?;
+        if accepted.is_empty() {
+            return Err(holding.fenced());
+        }
+        if report.has_children {
+            unblock(connection, &[report.step]).await?;
+        }
+        Ok(Completion::Reported)
+    }
+}
+
+#[cfg(feature = "sqlite")]
+pub mod sqlite {
+    //! Work inside a SQLite transaction of your own, on the same file.
+    //!
+    //! Begin the transaction with `begin immediate`: a transaction that reads first finds the database locked when it
+    //! writes.
+    //!
+    //! ```no_run
+    //! use holdoff_policy::PolicySet;
+    //! use holdoff_work::{Task, Work, sqlite};
+    //!
+    //! # async fn order(pool: &sqlx::SqlitePool, work: &Work) -> Result<(), Box<dyn std::error::Error>> {
+    //! let confirm = work.prepare(vec![Task::new("order.confirm").json(&7)]).await?;
+    //! let mut tx = pool.begin_with("begin immediate").await?;
+    //! sqlx::query("insert into orders (id) values (7)").execute(&mut *tx).await?;
+    //! sqlite::submit_in(work, &mut tx, &confirm).await?;
+    //! tx.commit().await?; // both, or neither
+    //! # Ok(()) }
+    //! ```
+
+    use sqlx::SqliteConnection;
+
+    use super::{HeldStep, output_of};
+    use crate::engine::sqlite::{now_in, submit, succeed, unblock};
+    use crate::store::{Exit, Result};
+    use crate::{Completion, IntoOutput, PreparedTasks, Submitted, Work};
+
+    /// Submits tasks as part of the caller's transaction. The transaction must be on the database of the store.
+    pub async fn submit_in(
+        work: &Work,
+        connection: &mut SqliteConnection,
+        prepared: &PreparedTasks,
+    ) -> Result<Vec<Submitted>> {
+        let now = now_in(connection).await?;
+        let submitted = submit(connection, now, &prepared.tasks, false).await?;
+        work.count_submitted(&prepared.tasks, &submitted);
+        Ok(submitted)
+    }
+
+    /// Completes a step as part of the caller's transaction. The handler returns the value that this function returns.
+    ///
+    /// If the lease is no longer valid, it fails with [`Error::Fenced`](crate::Error::Fenced). The caller then rolls back,
+    /// and no effects of a stale worker remain.
+    pub async fn complete_in(
+        connection: &mut SqliteConnection,
+        step: impl Into<HeldStep>,
+        output: impl IntoOutput,
+    ) -> Result<Completion> {
+        let holding: HeldStep = step.into();
+        let report = holding.success(output_of(output)?);
+        let Exit::Succeeded(output) = &report.exit else { return Err(holding.fenced()) };
+        let now = now_in(connection).await?;
+        let accepted = succeed(connection, now, &[(&report, output)]).await?;
+        if accepted.is_empty() {
+            return Err(holding.fenced());
+        }
+        if report.has_children {
+            unblock(connection, now, &[report.step]).await?;
+        }
+        Ok(Completion::Reported)
+    }
+}

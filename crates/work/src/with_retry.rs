@@ -1,0 +1,63 @@
+//! Retries calls to the store, because a dropped connection, a deadlock and a restart are transient.
+
+use std::time::Duration;
+
+use holdoff_policy::{Growth, Jitter, Policy};
+use holdoff_retry::Retry;
+
+use crate::{Error, metrics};
+
+/// Returns the policy for calls on behalf of a caller: 12 attempts within 15 s, enough for a short failover.
+pub(crate) fn for_callers() -> Policy {
+    policy(12, Some(Duration::from_secs(15)))
+}
+
+/// Returns the policy for a worker's reports: attempts and time are unlimited.
+pub(crate) fn for_reports() -> Policy {
+    policy(Policy::UNLIMITED, None)
+}
+
+fn policy(attempts: u32, deadline: Option<Duration>) -> Policy {
+    let builder = Policy::builder(Growth::exponential(Duration::from_millis(20), 2.0))
+        .cap(Duration::from_secs(2))
+        .jitter(Jitter::Full)
+        .attempts(attempts);
+    let builder = match deadline {
+        Some(deadline) => builder.deadline(deadline),
+        None => builder,
+    };
+    // These numbers are valid; a test checks that.
+    builder.build().unwrap_or_else(|_| Policy::standard())
+}
+
+/// Calls the store, and retries by this policy. The argument of `call` says whether the call is a repetition.
+pub(crate) async fn with_retry<T, F>(policy: &Policy, mut call: impl FnMut(bool) -> F) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    let mut again = false;
+    let retried = Retry::new(policy)
+        .run(|| {
+            let now = std::mem::replace(&mut again, true);
+            if now {
+                metrics::store_retried();
+            }
+            call(now)
+        })
+        .await;
+    retried.map_err(|failed| match failed.into_error() {
+        Some(error) => error,
+        None => Error::NotPossible("the call was not made".to_owned()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_policies_are_valid() {
+        assert_eq!(for_callers().cap(), Duration::from_secs(2));
+        assert_eq!(for_reports().attempts(), Policy::UNLIMITED);
+    }
+}
