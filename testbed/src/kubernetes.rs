@@ -111,7 +111,7 @@ impl Kubernetes {
     /// Waits until exactly this many watches are open.
     pub async fn wait_for_watches(&self, watches: usize) {
         let mut open = self.server.watches.subscribe();
-        open.wait_for(|open| *open == watches).await.expect("the server lives as long as this");
+        open.wait_for(|open| *open == watches).await.expect("the server lives as long as its handle");
     }
 }
 

@@ -119,24 +119,24 @@ impl Postgres {
         let mut psql = Command::new(self.bin("psql"));
         psql.args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--set=ON_ERROR_STOP=1"]);
         run(psql.args(["--dbname", &self.url(database), "--command", statements]))
-            .unwrap_or_else(|said| panic!("{statements:?} in {database}: {said}"))
+            .unwrap_or_else(|reason| panic!("{statements:?} in {database}: {reason}"))
     }
 
     /// Stops the server like a crash: it writes no checkpoint and disconnects all clients.
     pub fn stop_immediately(&self) {
-        self.pg_ctl("stop").unwrap_or_else(|said| panic!("cannot stop Postgres: {said}"));
+        self.pg_ctl("stop").unwrap_or_else(|reason| panic!("cannot stop Postgres: {reason}"));
     }
 
     /// Crashes the server, if it runs, and starts it again; returns when it accepts connections.
     pub fn restart_immediately(&self) {
         self.pg_ctl("restart")
-            .unwrap_or_else(|said| panic!("cannot restart Postgres: {said}\n{}", self.log()));
+            .unwrap_or_else(|reason| panic!("cannot restart Postgres: {reason}\n{}", self.log()));
     }
 
     /// Shuts the server down as an operator would, and starts it again.
     pub fn restart(&self) {
         self.pg_ctl_in("restart", "fast")
-            .unwrap_or_else(|said| panic!("cannot restart Postgres: {said}\n{}", self.log()));
+            .unwrap_or_else(|reason| panic!("cannot restart Postgres: {reason}\n{}", self.log()));
     }
 
     /// Returns the port on loopback.
@@ -158,20 +158,20 @@ impl Postgres {
         let mut initdb = self.command("initdb");
         initdb.arg("-D").arg(self.data()).args(["-U", "postgres", "-A", "trust", "-E", "UTF8"]);
         run(initdb.args(["--locale=C", "--no-sync"]))
-            .unwrap_or_else(|said| panic!("initdb makes no cluster: {said}"));
+            .unwrap_or_else(|reason| panic!("initdb failed: {reason}"));
     }
 
     fn start_on_free_port(&mut self, options: &Options) {
-        let mut said = String::new();
+        let mut reason = String::new();
         for _ in 0..MAX_STARTS {
             self.port = free_port();
             self.add_to_configuration(&options.lines(self.port));
             match self.pg_ctl("start") {
                 Ok(_) => return,
-                Err(failure) => said = failure,
+                Err(failure) => reason = failure,
             }
         }
-        panic!("Postgres does not start: {said}\n{}", self.log());
+        panic!("Postgres does not start: {reason}\n{}", self.log());
     }
 
     fn add_to_configuration(&self, lines: &str) {

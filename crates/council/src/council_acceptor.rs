@@ -14,8 +14,9 @@ use crate::{
 
 /// The data of one acceptor for one council: the votes by slot, a snapshot and mail.
 ///
-/// Each council has one acceptor, and each acceptor has one writer. The acceptor returns the records that must be on disk
-/// [held](Deferred) together with the answers that may leave afterwards.
+/// A council has several acceptors, and an acceptor serves many councils. It has one `CouncilAcceptor` for each
+/// council, and one writer that calls all of them. A request returns a [`Deferred`]: the records to store, and the
+/// replies, which are released when the records are on disk.
 #[derive(Debug)]
 pub struct CouncilAcceptor {
     council: CouncilId,
@@ -211,10 +212,10 @@ impl CouncilAcceptor {
             return Ok(Deferred::ready(to_requester(self.compacted())));
         }
         self.check_promise(slot)?;
-        self.hear(slot, announce);
+        self.store_announced(slot, announce);
         let held = self.slots.entry(slot).or_default().prepare(ballot);
         Ok(held.map_record(|record| vec![AcceptorRecord::Slot(slot, record)]).map(|reply| {
-            let (announced, latest) = (self.told(), self.latest);
+            let (announced, latest) = (self.announced_operations(), self.latest);
             to_requester(AcceptorReply::Promise { slot, reply, announced, latest })
         }))
     }
@@ -260,7 +261,7 @@ impl CouncilAcceptor {
         next: Option<PromiseReply<SlotValue>>,
         new: Option<Vote<SlotValue>>,
     ) -> Vec<AddressedReply> {
-        let announced = if next.is_some() { self.told() } else { Vec::new() };
+        let announced = if next.is_some() { self.announced_operations() } else { Vec::new() };
         let mut answers = to_requester(AcceptorReply::Accepted { slot, reply, next, announced });
         answers.extend(new.map(|vote| AddressedReply {
             to: Recipient::Watchers,
@@ -300,12 +301,12 @@ impl CouncilAcceptor {
     /// killed earlier, it finds the mail again. Every device fetches from every acceptor repeatedly. So the mail is
     /// also deleted at an acceptor that stored it late or was unreachable.
     fn fetch(&mut self, requester: &Requester, after: Slot) -> DeferredReplies {
-        let mut told = if after >= self.floor() { to_requester(self.history(after)) } else { Vec::new() };
-        told.extend(to_requester(self.compacted()));
+        let mut replies = if after >= self.floor() { to_requester(self.history(after)) } else { Vec::new() };
+        replies.extend(to_requester(self.compacted()));
         if self.delete_mail(&requester.key) {
-            return Deferred::until_stored(vec![AcceptorRecord::AddresseeConnected(requester.key)], told);
+            return Deferred::until_stored(vec![AcceptorRecord::AddresseeConnected(requester.key)], replies);
         }
-        Deferred::ready(told)
+        Deferred::ready(replies)
     }
 
     fn history(&self, after: Slot) -> AcceptorReply {
@@ -344,8 +345,8 @@ impl CouncilAcceptor {
             return Ok(Deferred::ready(to_requester(self.compacted())));
         }
         self.compact(snapshot.clone());
-        let told = to_requester(self.compacted());
-        Ok(Deferred::until_stored(vec![AcceptorRecord::Snapshot(snapshot)], told))
+        let replies = to_requester(self.compacted());
+        Ok(Deferred::until_stored(vec![AcceptorRecord::Snapshot(snapshot)], replies))
     }
 
     fn compact(&mut self, snapshot: CouncilSnapshot) {
@@ -365,9 +366,9 @@ impl CouncilAcceptor {
         to: PublicKey,
         message: Bytes,
     ) -> Result<DeferredReplies, RequestRefusal> {
-        let told = to_requester(AcceptorReply::Posted { id });
+        let replies = to_requester(AcceptorReply::Posted { id });
         if self.mail.contains_key(&(to, id)) {
-            return Ok(Deferred::ready(told));
+            return Ok(Deferred::ready(replies));
         }
         if message.len() > MAIL_MESSAGE_BYTES {
             return Err(RequestRefusal::TooLarge);
@@ -380,7 +381,7 @@ impl CouncilAcceptor {
         }
         self.bytes += message.len();
         self.mail.insert((to, id), message.clone());
-        Ok(Deferred::until_stored(vec![AcceptorRecord::Mail(to, id, message)], told))
+        Ok(Deferred::until_stored(vec![AcceptorRecord::Mail(to, id, message)], replies))
     }
 
     /// Deletes the mail of this addressee. Returns whether there was any.
@@ -408,7 +409,7 @@ impl CouncilAcceptor {
 
     /// Stores announced operations, up to the quota, and drops those that the previous slot has decided. The author
     /// keeps each operation that is dropped here.
-    fn hear(&mut self, slot: Slot, announce: Vec<SignedOperation>) {
+    fn store_announced(&mut self, slot: Slot, announce: Vec<SignedOperation>) {
         if let Some(earlier) = self.slots.get(&Slot(slot.0 - 1)).and_then(Acceptor::accepted) {
             let done = earlier.value.batch().map(|batch| batch.operations).unwrap_or_default();
             self.announced.retain(|known| done.iter().all(|done| done.id != known.id));
@@ -425,7 +426,7 @@ impl CouncilAcceptor {
         }
     }
 
-    fn told(&self) -> Vec<SignedOperation> {
+    fn announced_operations(&self) -> Vec<SignedOperation> {
         let mut bytes = 0;
         let fits = |operation: &&SignedOperation| {
             bytes += operation.body.len() + 128;

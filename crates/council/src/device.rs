@@ -197,12 +197,12 @@ impl<M: Machine> Device<M> {
     fn handle_reply(&mut self, from: NodeId, reply: AcceptorReply, out: &mut Out<'_, M::Change>) {
         match reply {
             AcceptorReply::Promise { slot, reply, announced, latest } => {
-                self.hear(announced);
+                self.add_announced(announced);
                 self.learning.may_be_behind(latest);
                 self.promised(from, slot, reply, out);
             }
             AcceptorReply::Accepted { slot, reply, next, announced } => {
-                self.hear(announced);
+                self.add_announced(announced);
                 self.accepted(from, slot, reply, next, out);
             }
             AcceptorReply::Voted { slot, vote } => self.votes(from, [(slot, vote)], out),

@@ -67,7 +67,7 @@ pub fn describe() {
     describe_gauge!(STOPPED, "1 if the acceptor has stopped after a disk failure");
 }
 
-pub(crate) fn asked(kind: &'static str, is_refused: bool) {
+pub(crate) fn requested(kind: &'static str, is_refused: bool) {
     let result = if is_refused { "refused" } else { "answered" };
     counter!(REQUESTS, "kind" => kind, "result" => result).increment(1);
 }

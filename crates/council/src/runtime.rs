@@ -56,7 +56,7 @@ use task::{Command, DeviceViews, Submission, Task, TaskChannels};
 /// The default deadline of an operation.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 /// The maximum number of queued commands of a device. Further callers wait.
-const ASKED: usize = 256;
+const COMMAND_QUEUE: usize = 256;
 /// The maximum length of a subscriber's event queue.
 const MOST_NEWS: usize = 1 << 20;
 /// The maximum number of attempts to read a key and a state that belong together.
@@ -162,9 +162,9 @@ where
         let folder = Folder::find(path.as_ref())?;
         let store = Store::open(&folder.store_path())?;
         let identity = store.identity()?.ok_or_else(|| Error::NotADevice(folder.path().to_owned()))?;
-        let (commands, asked) = mpsc::channel(ASKED);
+        let (commands, requests) = mpsc::channel(COMMAND_QUEUE);
         let (events, _) = broadcast::channel(settings.event_queue.clamp(1, MOST_NEWS));
-        let channels = TaskChannels { commands: asked, events: events.clone() };
+        let channels = TaskChannels { commands: requests, events: events.clone() };
         let (task, views) = Task::new(folder.clone(), store, &identity, settings, channels)?;
         tokio::spawn(task.run());
         Ok(Self { commands, events: events.downgrade(), views, folder: Arc::new(folder) })

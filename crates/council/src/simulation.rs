@@ -5,15 +5,15 @@ use std::fmt;
 
 use cluster::{Cluster, Plan, RunReport};
 use holdoff_testbed::fault::inject;
-pub(crate) use node::Pen;
+pub(crate) use node::TestSigner;
 
 use crate::device::CouncilFault;
 
 mod cluster;
 mod contention;
 mod node;
-mod scenes;
-mod truth;
+mod oracle;
+mod scenarios;
 
 /// The number of seeds of a quick run and of a deep run; `cargo xtask soak` sets `HOLDOFF_COUNCIL_SEEDS` for more.
 const SEEDS: (u64, u64) = (200, 2000);

@@ -262,11 +262,11 @@ impl<M: Machine> CouncilState<M> {
 mod tests {
     use super::*;
     use crate::machine::{AcceptorInfo, CouncilChange, Members};
-    use crate::simulation::Pen;
+    use crate::simulation::TestSigner;
     use crate::{Batch, Signer};
 
     const COUNCIL: CouncilId = CouncilId([7; 16]);
-    const ME: Pen = Pen(PublicKey::from_bytes([101; 32]));
+    const ME: TestSigner = TestSigner(PublicKey::from_bytes([101; 32]));
 
     fn founded() -> CouncilState<Members> {
         let acceptor =
@@ -275,7 +275,7 @@ mod tests {
     }
 
     /// A state with the maximum number of members, the longest names, and the maximum number of acceptors.
-    fn crowded() -> CouncilState<Members> {
+    fn largest_state() -> CouncilState<Members> {
         let acceptor = |number: u8| AcceptorInfo {
             key: PublicKey::from_bytes([number; 32]),
             incarnation: u64::MAX,
@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_snapshot_stays_within_its_limit() {
-        let mut state = crowded();
+        let mut state = largest_state();
         fill(&mut state, 0, 30_000);
         let taken_back = (50_000..58_000).map(id).collect();
         decide(&mut state, Vec::new(), taken_back);
@@ -348,11 +348,15 @@ mod tests {
         assert!(decide(&mut state, vec![early.clone()], Vec::new()).operations[0].1.is_ok());
         assert_eq!(state.operation_end(&early.id), Some(OperationEnd::Applied(Slot(1))));
         fill(&mut state, 100, REMEMBERED as u64);
-        assert_eq!(state.operation_end(&early.id), None, "forgotten");
-        assert!(early.may_happen_in(state.applied().next()), "it is not too old for its slots");
+        assert_eq!(
+            state.operation_end(&early.id),
+            None,
+            "the state has dropped the outcome of the operation"
+        );
+        assert!(early.may_happen_in(state.applied().next()), "the operation has not expired");
         assert!(!state.remembers(early.birth_slot));
         let again = decide(&mut state, vec![early], Vec::new());
-        assert!(again.operations[0].1.is_err(), "nothing happens twice");
+        assert!(again.operations[0].1.is_err(), "the operation is not applied twice");
         // Operations that are born now are still applied.
         let new = idle(&state, 2);
         assert!(decide(&mut state, vec![new], Vec::new()).operations[0].1.is_ok());

@@ -16,7 +16,7 @@ use holdoff_paxos::Ballot;
 use metrics_exporter_prometheus::PrometheusBuilder;
 
 const COUNCIL: CouncilId = CouncilId([5; 16]);
-const LIFE: u64 = 11;
+const INCARNATION: u64 = 11;
 
 struct Device {
     key: SecretKey,
@@ -41,14 +41,14 @@ impl Device {
         let batch =
             Batch { previous: Digest::default(), operations: Vec::new(), withdrawn: Vec::new(), nonce: 1 };
         let value = SlotValue::sign(COUNCIL, Slot(9), &batch, &self.key).unwrap();
-        let ballot = Ballot::new(Slot(1), 1, NodeId::derive(self.key.public().as_bytes(), LIFE));
+        let ballot = Ballot::new(Slot(1), 1, NodeId::derive(self.key.public().as_bytes(), INCARNATION));
         AcceptorRequest::Accept { slot: Slot(1), ballot, value, next: None }
     }
 
     async fn refusal(&self, council: CouncilId, request: AcceptorRequest) -> Option<RequestRefusal> {
         let reply: LinkReply = self
             .link
-            .call_value(&LinkRequest::Council { incarnation: LIFE, council, request })
+            .call_value(&LinkRequest::Council { incarnation: INCARNATION, council, request })
             .await
             .unwrap();
         reply.replies.into_iter().find_map(|reply| match reply {
@@ -76,18 +76,18 @@ async fn refusals_are_counted_by_reason() {
     settings.listen.set_port(0);
     let acceptor = AcceptorService::start(directory.path(), &settings).await.unwrap();
     let device = Device::new(&acceptor);
-    assert_eq!(device.refusal(COUNCIL, device.prepare(1, LIFE)).await, None);
+    assert_eq!(device.refusal(COUNCIL, device.prepare(1, INCARNATION)).await, None);
     let mail = AcceptorRequest::Post {
         id: OperationId([1; 16]),
         to: device.key.public(),
         message: Bytes::from(vec![0; 70_000]),
     };
     let refused = [
-        (RequestRefusal::ForeignBallot, COUNCIL, device.prepare(1, LIFE + 1)),
+        (RequestRefusal::ForeignBallot, COUNCIL, device.prepare(1, INCARNATION + 1)),
         (RequestRefusal::Unsigned, COUNCIL, device.unsigned()),
         (RequestRefusal::TooLarge, COUNCIL, mail),
-        (RequestRefusal::Full, COUNCIL, device.prepare(2, LIFE)),
-        (RequestRefusal::TooManyCouncils, CouncilId([6; 16]), device.prepare(1, LIFE)),
+        (RequestRefusal::Full, COUNCIL, device.prepare(2, INCARNATION)),
+        (RequestRefusal::TooManyCouncils, CouncilId([6; 16]), device.prepare(1, INCARNATION)),
     ];
     for (times, (why, council, request)) in (1_u64..).zip(&refused) {
         // Each reason occurs a different number of times, so that a mixed-up count shows.
@@ -99,7 +99,7 @@ async fn refusals_are_counted_by_reason() {
 
     let rendered = rendered.render();
     let has = |line: &str| assert!(rendered.lines().any(|it| it == line), "{line} is not in {rendered}");
-    has("# HELP holdoff_acceptor_refusals_total questions refused, by reason");
+    has("# HELP holdoff_acceptor_refusals_total requests refused, by reason");
     for (times, (why, ..)) in (1_u64..).zip(&refused) {
         has(&format!("holdoff_acceptor_refusals_total{{reason=\"{}\"}} {times}", why.name()));
     }

@@ -56,6 +56,11 @@ pub enum OpenError {
     /// Another release wrote the store, in this format.
     #[error("its format {0} is not readable by this release: use the release that wrote it")]
     Format(u64),
+    /// The file has tables, and no metadata of this kind of store.
+    #[error(
+        "it has tables but no format version: another release or program wrote it; use that release, or another file"
+    )]
+    NoMetadata,
     /// The disk failed, or its content is invalid.
     #[error("{0}")]
     Disk(String),
@@ -93,7 +98,13 @@ impl StoreSchema {
     fn read_incarnation(&self, database: &Database) -> Result<Option<u64>, OpenError> {
         let reading = database.begin_read().map_err(disk)?;
         let metadata = match reading.open_table(self.metadata) {
-            Err(TableError::TableDoesNotExist(_)) => return Ok(None),
+            // A store is created in one transaction: tables without metadata are those of another release.
+            Err(TableError::TableDoesNotExist(_))
+                if reading.list_tables().map_err(disk)?.next().is_none() =>
+            {
+                return Ok(None);
+            }
+            Err(TableError::TableDoesNotExist(_)) => return Err(OpenError::NoMetadata),
             opened => opened.map_err(disk)?,
         };
         let number = |name| {
@@ -227,6 +238,18 @@ mod tests {
             assert_eq!(schema(formats).open_on(disk.handle(), 8).map(|opened| opened.incarnation), found);
         }
         assert_eq!(schema(2..=2).open_on(disk.handle(), 9).unwrap().incarnation, 7);
+    }
+
+    #[test]
+    fn a_file_with_tables_of_another_release_is_rejected_and_unchanged() {
+        let disk = FaultyDisk::default();
+        drop(schema(1..=1).open_on(disk.handle(), 1).unwrap());
+        let renamed = StoreSchema { metadata: TableDefinition::new("metadata"), ..schema(1..=1) };
+        assert_eq!(
+            renamed.open_on(disk.handle(), 2).map(|opened| opened.incarnation),
+            Err(OpenError::NoMetadata)
+        );
+        assert_eq!(schema(1..=1).open_on(disk.handle(), 3).unwrap().incarnation, 1);
     }
 
     #[test]

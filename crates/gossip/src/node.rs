@@ -70,8 +70,8 @@ impl<S: Signer, V: Verifier> Node<S, V> {
     }
 
     /// Handles an unreachable peer.
-    pub fn remove_peer(&mut self, roll: u64, whom: &PublicKey) {
-        self.sampling.remove_peer(whom, &mut Rng::with_seed(roll), &mut self.watch.counts);
+    pub fn remove_peer(&mut self, roll: u64, key: &PublicKey) {
+        self.sampling.remove_peer(key, &mut Rng::with_seed(roll), &mut self.watch.counts);
     }
 
     /// Takes over the log's view of this node: leader, follower or neither.

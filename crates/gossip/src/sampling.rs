@@ -38,13 +38,13 @@ pub struct Sampling {
 #[derive(Clone, Debug)]
 enum Known {
     All(Vec<GossipPeer>),
-    Some { view: View, asked: Option<Asked>, rounds: u32, taken: bool },
+    Some { view: View, pending: Option<PendingExchange>, rounds: u32, taken: bool },
 }
 
 /// An exchange without an answer yet.
 #[derive(Clone, Debug)]
-struct Asked {
-    whom: PublicKey,
+struct PendingExchange {
+    peer: PublicKey,
     given: Vec<GossipPeer>,
 }
 
@@ -58,7 +58,7 @@ impl Sampling {
             Known::All(contacts.clone())
         } else {
             let view = View::of(contacts.iter().take(FEW).cloned());
-            Known::Some { view, asked: None, rounds: 0, taken: false }
+            Known::Some { view, pending: None, rounds: 0, taken: false }
         };
         Self { me, contacts, known }
     }
@@ -76,13 +76,13 @@ impl Sampling {
         }
     }
 
-    /// Returns up to so many distinct peers, chosen at random.
-    pub fn some(&self, many: usize, rng: &mut Rng) -> Vec<PublicKey> {
+    /// Returns at most `limit` distinct peers, chosen at random.
+    pub fn some(&self, limit: usize, rng: &mut Rng) -> Vec<PublicKey> {
         let mut keys: Vec<_> = self.peers().into_iter().map(|peer| peer.key).collect();
         keys.sort_unstable();
         keys.dedup();
         rng.shuffle(&mut keys);
-        keys.truncate(many);
+        keys.truncate(limit);
         keys
     }
 
@@ -99,35 +99,35 @@ impl Sampling {
         rng: &mut Rng,
         counts: &mut GossipCounters,
     ) -> Option<(PublicKey, Message)> {
-        let Known::Some { rounds, taken, asked, .. } = &mut self.known else { return None };
+        let Known::Some { rounds, taken, pending, .. } = &mut self.known else { return None };
         (*taken, *rounds) = (false, rounds.saturating_add(1));
         if *rounds < every {
             return None;
         }
         *rounds = 0;
-        if let Some(Asked { whom, .. }) = asked.take() {
-            self.remove_peer(&whom, rng, counts);
+        if let Some(PendingExchange { peer, .. }) = pending.take() {
+            self.remove_peer(&peer, rng, counts);
         }
         self.exchange(rng, counts).or_else(|| self.begin_again())
     }
 
     /// Removes all arcs to an unreachable peer. In a full mesh the peer stays, because it may return.
-    pub fn remove_peer(&mut self, whom: &PublicKey, rng: &mut Rng, counts: &mut GossipCounters) {
+    pub fn remove_peer(&mut self, key: &PublicKey, rng: &mut Rng, counts: &mut GossipCounters) {
         if let Known::Some { view, .. } = &mut self.known {
-            counts.lost_arcs += view.remove_peer(whom, rng);
+            counts.lost_arcs += view.remove_peer(key, rng);
         }
     }
 
     /// Handles a message about arcs, and returns the answers and their receivers.
     pub fn receive(&mut self, from: PublicKey, message: Message, rng: &mut Rng) -> Vec<(PublicKey, Message)> {
-        let Known::Some { view, asked, taken, .. } = &mut self.known else { return Vec::new() };
+        let Known::Some { view, pending, taken, .. } = &mut self.known else { return Vec::new() };
         match message {
             Message::Join(peer) if peer.key == from && from != self.me.key => {
-                let told: Vec<_> = view.others(&from);
-                if told.is_empty() {
+                let receivers: Vec<_> = view.others(&from);
+                if receivers.is_empty() {
                     view.add(peer.clone());
                 }
-                told.into_iter().map(|to| (to, Message::Introduce(peer.clone()))).collect()
+                receivers.into_iter().map(|to| (to, Message::Introduce(peer.clone()))).collect()
             }
             Message::Introduce(peer) if peer.key != self.me.key => {
                 view.add(peer);
@@ -142,18 +142,18 @@ impl Sampling {
                 *taken = true;
                 let given = view.half(None, rng);
                 view.swap(&given, theirs, &self.me.key);
-                vec![(from, Message::Exchanged(instead(given, &from, &self.me)))]
+                vec![(from, Message::Exchanged(replace_receiver(given, &from, &self.me)))]
             }
             Message::Exchange(_) if *taken => vec![(from, Message::Busy)],
             Message::Busy => {
-                asked.take_if(|asked| asked.whom == from);
+                pending.take_if(|exchange| exchange.peer == from);
                 Vec::new()
             }
             Message::Exchanged(theirs)
                 if theirs.len() <= MAX_EXCHANGED
-                    && asked.as_ref().is_some_and(|asked| asked.whom == from) =>
+                    && pending.as_ref().is_some_and(|exchange| exchange.peer == from) =>
             {
-                if let Some(Asked { given, .. }) = asked.take() {
+                if let Some(PendingExchange { given, .. }) = pending.take() {
                     view.swap(&given, theirs, &self.me.key);
                 }
                 Vec::new()
@@ -163,23 +163,23 @@ impl Sampling {
     }
 
     fn exchange(&mut self, rng: &mut Rng, counts: &mut GossipCounters) -> Option<(PublicKey, Message)> {
-        let Known::Some { view, asked, .. } = &mut self.known else { return None };
+        let Known::Some { view, pending, .. } = &mut self.known else { return None };
         if rng.usize(0..BACK_TO_FILE) == 0 {
-            let strangers: Vec<_> = self.contacts.iter().filter(|peer| !view.has(&peer.key)).collect();
-            if let Some(stranger) = rng.choice(strangers) {
-                view.turn_to(stranger.clone());
+            let missing: Vec<_> = self.contacts.iter().filter(|peer| !view.has(&peer.key)).collect();
+            if let Some(contact) = rng.choice(missing) {
+                view.turn_to(contact.clone());
             }
         }
         let oldest = view.oldest()?;
         let given = view.half(Some(&oldest), rng);
-        let mut told = instead(given.clone(), &oldest, &self.me);
+        let mut offered = replace_receiver(given.clone(), &oldest, &self.me);
         // The arc to the receiver has become an arc to the sender; it comes first.
-        if let Some(at) = told.iter().position(|peer| peer.key == self.me.key) {
-            told.swap(0, at);
+        if let Some(at) = offered.iter().position(|peer| peer.key == self.me.key) {
+            offered.swap(0, at);
         }
-        *asked = Some(Asked { whom: oldest, given });
+        *pending = Some(PendingExchange { peer: oldest, given });
         counts.exchanges += 1;
-        Some((oldest, Message::Exchange(told)))
+        Some((oldest, Message::Exchange(offered)))
     }
 
     /// Begins again with the contacts after all arcs were lost.
@@ -190,8 +190,8 @@ impl Sampling {
     }
 }
 
-/// Replaces arcs to the receiver, which would be useless to it, with arcs to the giver.
-fn instead(given: Vec<GossipPeer>, to: &PublicKey, me: &GossipPeer) -> Vec<GossipPeer> {
+/// Replaces arcs to the receiver, which would be useless to it, with arcs to the sender.
+fn replace_receiver(given: Vec<GossipPeer>, to: &PublicKey, me: &GossipPeer) -> Vec<GossipPeer> {
     given.into_iter().map(|peer| if peer.key == *to { me.clone() } else { peer }).collect()
 }
 
@@ -267,8 +267,8 @@ impl View {
         self.peers().map(|peer| peer.key).filter(|key| key != but).collect()
     }
 
-    fn has(&self, whom: &PublicKey) -> bool {
-        self.peers().any(|peer| peer.key == *whom)
+    fn has(&self, key: &PublicKey) -> bool {
+        self.peers().any(|peer| peer.key == *key)
     }
 
     /// Redirects the oldest arc to a peer; the arc stays the oldest. A view with fewer than [`FEW`] arcs gains an arc
@@ -323,13 +323,13 @@ impl View {
 
     /// Removes all arcs to a peer and returns their number. Each lost arc is replaced by a duplicate of another, except
     /// for one in as many as the view has: the lost peer needs no arcs of its own any more.
-    fn remove_peer(&mut self, whom: &PublicKey, rng: &mut Rng) -> u64 {
+    fn remove_peer(&mut self, key: &PublicKey, rng: &mut Rng) -> u64 {
         let before = self.0.len();
-        self.0.retain(|arc| arc.peer.key != *whom);
+        self.0.retain(|arc| arc.peer.key != *key);
         let lost = before - self.0.len();
         for _ in 0..lost {
-            let is_made_up_for = rng.usize(0..before.max(1)) > 0;
-            if let Some(arc) = rng.choice(&self.0).cloned().filter(|_| is_made_up_for) {
+            let is_replaced = rng.usize(0..before.max(1)) > 0;
+            if let Some(arc) = rng.choice(&self.0).cloned().filter(|_| is_replaced) {
                 self.add(arc.peer);
             }
         }

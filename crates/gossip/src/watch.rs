@@ -177,7 +177,7 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
         (self.spread, self.answered) = (0, 0);
         self.compare();
         self.raise();
-        self.doubt();
+        self.update_vote();
         if self.current.is_none() && self.spread == 0 {
             self.spread_message(Message::Ask(None));
         } else if was_quiet && self.spread == 0 {
@@ -263,16 +263,16 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
     }
 
     fn spread_message(&mut self, message: Message) {
-        self.say(Outgoing::Spread(message));
+        self.queue(Outgoing::Spread(message));
     }
 
-    fn say(&mut self, say: Outgoing) {
+    fn queue(&mut self, message: Outgoing) {
         if self.spread >= MOST_SPREAD {
             self.counts.suppressed += 1;
             return;
         }
         self.spread += 1;
-        self.outgoing.push(say);
+        self.outgoing.push(message);
     }
 
     fn answer(&mut self, message: Message) {

@@ -24,7 +24,7 @@ use node::SimulatedNode;
 use oracle::{Oracle, RunPlan};
 
 /// The end of the fault phase, the time of the last request, and the time at which all nodes must have recovered.
-const TROUBLE_US: u64 = 4_000_000;
+const FAULTS_US: u64 = 4_000_000;
 const QUIET_US: u64 = 6_500_000;
 const HEALED_US: u64 = 8_000_000;
 
@@ -68,7 +68,7 @@ pub(crate) fn run(seed: u64) -> Result<EventCounts, String> {
         world.set_skew(node, Skew { offset_us: 0, drift_ppm });
     }
     crash_leaders(&mut world, &mut rng);
-    world.run_until(TROUBLE_US);
+    world.run_until(FAULTS_US);
     heal(&mut world);
     world.run_until(HEALED_US);
     let faults = *world.faults();
@@ -94,12 +94,12 @@ fn plan(world: &mut World<SimulatedNode>, rng: &mut SimRng) {
     let last = world.nodes() - 1;
     let some_node = |rng: &mut SimRng| u32::try_from(rng.between(0, u64::from(last))).unwrap();
     for _ in 0..rng.between(1, 7) {
-        let (node, at_us) = (some_node(rng), rng.between(300_000, TROUBLE_US));
+        let (node, at_us) = (some_node(rng), rng.between(300_000, FAULTS_US));
         world.schedule(at_us, Incident::Crash(node));
         world.schedule(at_us + rng.between(10_000, 1_500_000), Incident::Restart(node));
     }
     for _ in 0..rng.between(0, 5) {
-        let (node, at_us) = (some_node(rng), rng.between(0, TROUBLE_US));
+        let (node, at_us) = (some_node(rng), rng.between(0, FAULTS_US));
         let until_us = at_us + rng.between(50_000, 1_500_000);
         let [deaf, mute] = [rng.happens(0.7), rng.happens(0.7)];
         if deaf != mute {
@@ -119,9 +119,9 @@ fn plan(world: &mut World<SimulatedNode>, rng: &mut SimRng) {
 /// Crashes up to two leaders at a time when other nodes have received entries that are not on the leader's disk.
 fn crash_leaders(world: &mut World<SimulatedNode>, rng: &mut SimRng) {
     for _ in 0..rng.between(1, 2) {
-        let at_us = world.now_us() + rng.between(300_000, TROUBLE_US / 2);
-        world.run_until(at_us.min(TROUBLE_US));
-        while world.now_us() < TROUBLE_US {
+        let at_us = world.now_us() + rng.between(300_000, FAULTS_US / 2);
+        world.run_until(at_us.min(FAULTS_US));
+        while world.now_us() < FAULTS_US {
             let is_ahead = |node: &u32| {
                 world.node(*node).is_some() && world.disk(*node).is_some_and(|disk| disk.ahead.is_some())
             };

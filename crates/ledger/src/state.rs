@@ -130,7 +130,7 @@ impl<M: ReplicatedMachine> State<M> {
         if self.machine.hash(&M::Overlay::default()) != value.state_hash {
             return Err(Divergence::OtherState(slot));
         }
-        self.go_on(slot, hash, entry);
+        self.advance(slot, hash, entry);
         Ok(())
     }
 
@@ -147,7 +147,7 @@ impl<M: ReplicatedMachine> State<M> {
             }
             self.machine.commit_oldest(over)?;
         }
-        self.go_on(slot, hash, entry);
+        self.advance(slot, hash, entry);
         Ok(())
     }
 
@@ -171,7 +171,7 @@ impl<M: ReplicatedMachine> State<M> {
         link(self.hash, slot, entry).ok_or(Divergence::Fork(slot))
     }
 
-    fn go_on(&mut self, slot: Slot, hash: Hash, entry: &LogEntry<M>) {
+    fn advance(&mut self, slot: Slot, hash: Hash, entry: &LogEntry<M>) {
         (self.index, self.hash, self.term) = (slot, hash, entry.term);
         match &entry.payload {
             EntryPayload::Value(value) => self.done.add(slot, value.tx_id, value.result.clone()),

@@ -253,7 +253,7 @@ mod tests {
         assert!(row.renew(nonce(1), token, SECOND, SECOND * 5));
         assert_eq!(granted(acquire(&mut row, 2, SECOND * 7)), 2);
         assert!(!row.renew(nonce(1), token, SECOND, SECOND * 7));
-        assert_eq!(row.release(nonce(1), token, SECOND * 7), None, "another nonce holds it");
+        assert_eq!(row.release(nonce(1), token, SECOND * 7), None, "another nonce holds the lock");
         assert_eq!(row.granted(nonce(2)), Some(Token::new(2)));
     }
 
@@ -315,7 +315,7 @@ mod tests {
     fn a_forced_release_raises_the_token_above_the_holders() {
         let mut row = Row::new(Duration::ZERO);
         let token = Token::new(granted(acquire(&mut row, 1, Duration::ZERO)));
-        let (holder, notification) = row.force_release(TOKEN_BASE, Duration::ZERO).expect("it is held");
+        let (holder, notification) = row.force_release(TOKEN_BASE, Duration::ZERO).expect("the lock is held");
         assert_eq!((holder.map(|holder| holder.token), notification), (Some(token), Notification::MayBeFree));
         assert_eq!(row.token(), Token::new(2));
         assert!(!row.renew(nonce(1), token, SECOND, Duration::ZERO));

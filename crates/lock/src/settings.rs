@@ -343,7 +343,10 @@ mod tests {
             assert_eq!(settings.longest_wait(), Some(lease * 2));
         }
         let preset = Settings::default().with_policy(Policy::preset("lock").unwrap());
-        assert!(preset.longest_wait().unwrap() < Duration::from_secs(7), "it is therefore not the default");
+        assert!(
+            preset.longest_wait().unwrap() < Duration::from_secs(7),
+            "the preset's longest wait is too short for a default"
+        );
     }
 
     fn problems(text: &str) -> String {
@@ -374,7 +377,7 @@ mod tests {
         assert!(problems("[lock]\nledger = true").contains("2:10: ledger is"));
         assert!(problems("lock = 1").contains("[lock] is an integer"));
         let broken = "[policies.mine]\nbas = \"1s\"\n[lock]\npolicy = \"mine\"";
-        assert!(Settings::from_toml(broken).is_ok(), "the reader of the policies reports it");
+        assert!(Settings::from_toml(broken).is_ok(), "the policy reader reports the problem");
     }
 
     #[test]

@@ -100,8 +100,11 @@ impl FaultCoverage {
     }
 
     fn assert_each_in_a_third_of(&self, runs: u64) {
-        for (name, struck) in self.0 {
-            assert!(struck * 3 >= runs, "{name} struck in {struck} of {runs} runs: they prove too little");
+        for (name, occurred) in self.0 {
+            assert!(
+                occurred * 3 >= runs,
+                "{name} occurred in {occurred} of {runs} runs: expected at least a third"
+            );
         }
     }
 }

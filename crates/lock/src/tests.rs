@@ -24,7 +24,7 @@ fn locks() -> (Locks, Arc<FlakyStore>) {
 }
 
 /// Returns the locks of another process on the same store.
-fn neighbour(store: &Arc<FlakyStore>) -> Locks {
+fn another_process(store: &Arc<FlakyStore>) -> Locks {
     Locks::with_store(store.clone())
 }
 

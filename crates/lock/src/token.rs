@@ -57,7 +57,7 @@ mod tests {
         let first = zero.next(0, zero);
         assert_eq!(first.get(), 1);
         assert_eq!(first.next(0, zero).get(), 2);
-        assert_eq!(first.next(0, Token::new(9)).get(), 10, "it is above the floor");
+        assert_eq!(first.next(0, Token::new(9)).get(), 10, "the token is above the floor");
         let raised = Token::new(1_000_000).next(1, zero);
         assert_eq!(raised, Token::first_of(1));
         assert_eq!(raised.next(1, zero).get(), raised.get() + 1);

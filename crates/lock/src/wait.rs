@@ -412,7 +412,7 @@ mod tests {
                     wait.on_reply(StoreReply::Held { free_in: Some(Duration::ZERO), waiting: 1 }, now, now, 0)
                 }
                 WaitAction::Wait { until } => {
-                    assert!(until > now, "it must not be a busy loop");
+                    assert!(until > now, "the wait must not be a busy loop");
                     now = until;
                     wait.timer_fired(now)
                 }

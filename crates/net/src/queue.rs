@@ -106,9 +106,9 @@ mod tests {
         let (sender, mut receiver) = queue(2, 10);
         assert_eq!(sender.try_send('a', 1), Ok(()));
         assert_eq!(sender.try_send('b', 1), Ok(()));
-        assert_eq!(sender.try_send('c', 1), Err(QueueError::Full), "two are in it");
+        assert_eq!(sender.try_send('c', 1), Err(QueueError::Full), "the queue holds two items");
         assert_eq!(receiver.recv().await, Some('a'));
-        assert_eq!(sender.try_send('d', 10), Err(QueueError::Full), "one byte is taken");
+        assert_eq!(sender.try_send('d', 10), Err(QueueError::Full), "the queue holds one byte");
         assert_eq!(sender.try_send('d', 9), Ok(()));
         assert_eq!(
             (receiver.try_recv(), receiver.try_recv(), receiver.try_recv()),

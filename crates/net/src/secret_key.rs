@@ -248,7 +248,7 @@ mod file_tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(SecretKey::load(&path).unwrap().public(), key.public());
         assert_eq!(SecretKey::load_or_create(&path).unwrap().public(), key.public());
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
 
         fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
         let error = SecretKey::load_or_create(&path).unwrap_err().to_string();

@@ -129,8 +129,11 @@ mod tests {
         for number in 0..2 * u32::try_from(CAPACITY).unwrap() {
             signer.sign(CONTEXT, &number.to_le_bytes());
         }
-        let (valid, in_order) = (cache.0.lock().valid.len(), cache.0.lock().in_order.len());
-        assert_eq!((valid, in_order), (CAPACITY, CAPACITY));
+        let sizes = {
+            let entries = cache.0.lock();
+            (entries.valid.len(), entries.in_order.len())
+        };
+        assert_eq!(sizes, (CAPACITY, CAPACITY));
         assert!(
             cache.is_signed(&key.public(), CONTEXT, b"first", &first),
             "an evicted signature is checked again"

@@ -3,8 +3,8 @@
 
 mod admission;
 mod hostile;
+mod messaging;
 mod reconnecting;
-mod talking;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -116,7 +116,7 @@ impl TestServer {
     }
 
     async fn event(&mut self) -> Event {
-        soon(self.events.recv()).await.expect("the server is there")
+        soon(self.events.recv()).await.expect("the server is running")
     }
 
     /// Waits for the next peer that connects.
@@ -169,7 +169,7 @@ fn impatient() -> ConnectionLimits {
 
 /// Awaits the future, which must complete within [`LONG`].
 async fn soon<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(LONG, future).await.expect("this should have happened by now")
+    tokio::time::timeout(LONG, future).await.expect("the future did not complete in time")
 }
 
 /// Waits for a condition that no event reports.

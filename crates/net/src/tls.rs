@@ -1,8 +1,8 @@
 //! TLS 1.3 with raw public keys instead of certificates (RFC 7250). The key is the identity of the peer.
 //!
 //! Both sides prove their keys. A client continues only with the server it expects. A server completes the handshake
-//! with every client that proves a key, and checks its allow list right after (see `server/door.rs`), so that it can
-//! tell a refused client the reason.
+//! with every client that proves a key, and checks its allow list right after (see `server/admission.rs`), so that
+//! it can tell a refused client the reason.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};

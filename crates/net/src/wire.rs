@@ -315,6 +315,10 @@ mod tests {
         assert_eq!(Frame::read(&[8, 0]), Err(Malformed::Invalid));
         assert_eq!(Frame::read(&[]), Err(Malformed::Invalid));
         assert_eq!(Frame::read(&[9]), Err(Malformed::Invalid));
-        assert_eq!(Frame::read(&[6, 5, 1]), Err(Malformed::Invalid), "a payload shorter than it says");
+        assert_eq!(
+            Frame::read(&[6, 5, 1]),
+            Err(Malformed::Invalid),
+            "the payload is shorter than its length"
+        );
     }
 }

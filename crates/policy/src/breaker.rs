@@ -315,7 +315,7 @@ mod tests {
         let mut breaker = opened(1);
         assert!(call(&mut breaker, SECOND * 2, true));
         assert_eq!(breaker.state(), BreakerState::Closed);
-        assert!(call(&mut breaker, SECOND * 2, false), "with a clean slate");
+        assert!(call(&mut breaker, SECOND * 2, false), "a closed breaker counts from zero");
         assert_eq!(breaker.state(), BreakerState::Closed);
     }
 
@@ -371,6 +371,6 @@ mod tests {
         assert_eq!(breaker.state(), BreakerState::Open);
         assert!(matches!(breaker.admit(SECOND * 2), Admission::Admitted(_)));
         breaker.record(late, true, SECOND * 2, 0);
-        assert_eq!(breaker.state(), BreakerState::HalfOpen, "it was no probe");
+        assert_eq!(breaker.state(), BreakerState::HalfOpen, "the late result does not belong to the probe");
     }
 }

@@ -81,7 +81,7 @@ impl Decision {
             Self::Retry { .. } => "retry",
             Self::Refresh => "refresh",
             Self::HandOff => "hand_off",
-            Self::GiveUp(refusal) => refusal.name(),
+            Self::GiveUp(reason) => reason.name(),
         }
     }
 
@@ -407,8 +407,8 @@ mod tests {
         assert_eq!(at(&contended.with_contenders(0)), (SECOND, SECOND), "the number is unknown");
         assert_eq!(at(&contended.with_contenders(10)), (Duration::ZERO, Duration::from_millis(150)));
         assert_eq!(at(&contended.with_contenders(u32::MAX)), (Duration::ZERO, SECOND));
-        let told = contended.with_contenders(10).with_retry_after(SECOND * 2);
-        assert_eq!(at(&told), (SECOND * 2, SECOND * 2));
+        let hinted = contended.with_contenders(10).with_retry_after(SECOND * 2);
+        assert_eq!(at(&hinted), (SECOND * 2, SECOND * 2));
     }
 
     #[test]

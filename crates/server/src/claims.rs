@@ -2,7 +2,8 @@
 //! signal.
 //!
 //! ```text
-//! row.rs  what stands there, and how it changes    tend.rs  saying that this daemon lives; letting go of what is over
+//! key.rs     the ledger rows of a signal (its claim and its count), and their compare-and-set changes
+//! upkeep.rs  two background loops: one renews the daemon's lock, one releases the claims of ended tasks
 //! ```
 //!
 //! # Invariants

@@ -131,7 +131,7 @@ mod tests {
         let taken = (0..50).filter(|_| buckets.take(&"a", at(5000)).is_ok()).count();
         assert_eq!(taken, 10);
         assert_eq!(buckets.take(&"a", at(5000)), Err(at(100)));
-        assert_eq!(buckets.take(&"b", at(5000)), Ok(()), "another has its own");
+        assert_eq!(buckets.take(&"b", at(5000)), Ok(()), "another caller has its own bucket");
         assert_eq!(buckets.take(&"a", at(5050)), Err(at(50)));
         assert_eq!(buckets.take(&"a", at(5100)), Ok(()));
         assert_eq!(buckets.take(&"a", at(5100)), Err(at(100)));

@@ -106,7 +106,7 @@ fn read(reader: &mut Reader<'_>, document: &DeTable<'_>) -> Settings {
     }
     section.duration(reader, "audit_keep", DAY..=3650 * DAY, &mut settings.audit_keep);
     if let Some((value, what)) = section.get("insecure") {
-        settings.insecure = reader.truth(value, &what).unwrap_or_default();
+        settings.insecure = reader.boolean(value, &what).unwrap_or_default();
     }
     if let Some((value, _)) = section.get("prefix")
         && let Some(text) = section.text(reader, "prefix", "/holdoff")

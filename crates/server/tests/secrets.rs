@@ -5,19 +5,19 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
-#[path = "it/bed/mod.rs"]
-#[allow(dead_code, unused_imports, unused_macros, reason = "the other tests stand on the rest of it")]
-mod bed;
+#[path = "it/support/mod.rs"]
+#[allow(dead_code, unused_imports, unused_macros, reason = "only the other tests use the rest of the module")]
+mod support;
 
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-use bed::{Daemon, Target, options};
 use holdoff_server::{NewToken, Server, StoreUrl, TokenScope};
 use holdoff_testbed::Postgres;
 use serde_json::{Value, json};
+use support::{Daemon, Target, options};
 use tracing_subscriber::fmt::MakeWriter;
 
 const STEP_SECRET: &str = "planted-step-credential-7b1e";
@@ -70,7 +70,7 @@ impl Findings {
             let seen = self.0.iter().filter(|(name, _)| name.starts_with(place));
             assert!(
                 seen.into_iter().any(|(_, bytes)| contains(bytes, public)),
-                "nothing was looked at: {place}"
+                "the search covered no {place}"
             );
         }
     }
@@ -139,8 +139,8 @@ async fn use_every_secret(place: StoreUrl, folder: &Path) -> (String, Findings) 
             headers.get("authorization").is_some_and(|sent| sent == &format!("Bearer {secret}"))
         })
     };
-    assert!(sent(target.calls(), STEP_SECRET), "it was used");
-    assert!(sent(hook.calls(), HOOK_SECRET), "it was used");
+    assert!(sent(target.calls(), STEP_SECRET), "the request carries the step's secret");
+    assert!(sent(hook.calls(), HOOK_SECRET), "the notification carries the webhook's secret");
 
     // Refused requests with tokens that are almost right.
     let (head, _) = token.rsplit_once('_').unwrap();

@@ -29,8 +29,11 @@ pub struct ClaimedStep {
     /// `None` if the step is not held any more.
     pub(crate) lane: Option<Arc<KnownLane>>,
     pub(crate) inputs: Option<Arc<BTreeMap<String, Payload>>>,
-    /// The time of the claim, by this process's clock. It is taken before the request to the store, so that the lease is
-    /// not overestimated. If the step was claimed earlier, it is the time at which its record was read.
+    /// The time before the request to the store, by this process's clock: the lease lasts at least from here, so that it
+    /// is not overestimated.
+    pub(crate) requested: Duration,
+    /// The time at which the run begins: the store has answered. If the step was claimed earlier, it is the time at which
+    /// its record was read.
     pub(crate) since: Duration,
     /// The time between the claim and `since`.
     before: Duration,
@@ -39,7 +42,7 @@ pub struct ClaimedStep {
 impl ClaimedStep {
     /// Returns a step that was claimed this long ago, perhaps by another node. Its inputs are not read.
     pub(crate) const fn held(row: ClaimRow, lane: Arc<KnownLane>, since: Duration, before: Duration) -> Self {
-        Self { row, lane: Some(lane), inputs: None, since, before }
+        Self { row, lane: Some(lane), inputs: None, requested: since, since, before }
     }
 
     /// Returns a step that is not held any more: only its key and its lease are known.
@@ -60,7 +63,8 @@ impl ClaimedStep {
             ctid_hint: None,
             destination: None,
         };
-        Self { row, lane: None, inputs: None, since: clock::now(), before: Duration::ZERO }
+        let now = clock::now();
+        Self { row, lane: None, inputs: None, requested: now, since: now, before: Duration::ZERO }
     }
 
     /// Whether the step is not held any more.
@@ -135,8 +139,9 @@ impl Work {
         lease: Duration,
     ) -> Result<Vec<ClaimedStep>> {
         let Shared { store, names, call_policy, .. } = &*self.shared;
-        let since = clock::now();
+        let requested = clock::now();
         let rows = store.claim(selection, worker, limit, lease).await?;
+        let since = clock::now();
         let mut inputs = self.inputs_of(&rows).await?;
         let mut steps = Vec::with_capacity(rows.len());
         let mut known: Option<(LaneId, Arc<KnownLane>)> = None;
@@ -148,7 +153,8 @@ impl Work {
             };
             known = Some((row.lane, Arc::clone(&lane)));
             let inputs = inputs.remove(&row.step).map(Arc::new);
-            steps.push(ClaimedStep { row, lane: Some(lane), inputs, since, before: Duration::ZERO });
+            let lane = Some(lane);
+            steps.push(ClaimedStep { row, lane, inputs, requested, since, before: Duration::ZERO });
         }
         Ok(steps)
     }
@@ -309,8 +315,8 @@ mod tests {
 
     #[test]
     fn retry_after_is_a_floor() {
-        let told = Fault::transient("later").retry_after(SECOND * 30);
-        let Exit::Retry { delay, .. } = exit(&claimed(0), SECOND, told) else { panic!() };
+        let hinted = Fault::transient("later").retry_after(SECOND * 30);
+        let Exit::Retry { delay, .. } = exit(&claimed(0), SECOND, hinted) else { panic!() };
         assert!(delay >= SECOND * 30);
     }
 

@@ -63,14 +63,15 @@ pub enum Error {
     /// The task or step does not exist, or its state does not permit the action. Nothing was changed.
     #[error("{0}")]
     NotPossible(String),
-    /// The lease has expired: another worker holds the step, or the step has ended. The report changed nothing.
+    /// The step does not run under this lease number: it was rescued, claimed again or cancelled, or it has ended. The
+    /// report changed nothing.
     #[error(
         "the lease {lease} of step {step} has expired: the report was rejected and changed nothing; claim the step again"
     )]
     Fenced {
         /// The step.
         step: StepId,
-        /// The lease that has expired.
+        /// The lease number of the report.
         lease: u64,
     },
     /// The HTTP client could not be created.

@@ -1,16 +1,16 @@
 //! Durable work: tasks made of steps, which any number of nodes execute and retry by policy, across crashes.
 //!
 //! ```text
-//! work/          submit, query, act                      task.rs, query.rs, record.rs   what goes in and out
-//! worker/        fetch → run → finish; leases, upkeep    pull.rs           the same for remote workers
-//! claimed_step   claim, judge, report, for both          store.rs          the interface of a store
-//! engine/        postgres and sqlite, one suite          http/             steps that are HTTP requests
-//! next_due/      the retry decision in SQL               stats/            what nodes count
+//! work/            submit, query, act                      task.rs, query.rs, record.rs   requests and results
+//! worker/          fetch → run → finish; leases, upkeep    pull.rs           the same for remote workers
+//! claimed_step.rs  claim, judge, report, for both          store.rs          the interface of a store
+//! engine/          postgres and sqlite, one suite          http/             steps that are HTTP requests
+//! next_due/        the retry decision in SQL               stats/            the counters of nodes
 //! ```
 //!
 //! # Invariants
 //!
-//! - Every change is one transaction. Every transition out of `running` names the lease of the claim.
+//! - Every change is one transaction. Every report names the lease number of its claim.
 //! - The lease number of a step only grows: with every claim, and with every exit from `running`.
 //! - Only the store's clock counts. No node's wall clock is compared with another time.
 //! - The time of the next attempt is computed by one function, [`holdoff_policy::Compiled::decide`], or by its

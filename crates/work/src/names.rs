@@ -170,7 +170,7 @@ mod tests {
         assert!(labels.admits("a", "q", "1", limits) && labels.admits("a", "q", "2", limits));
         assert!(!labels.admits("a", "q", "3", limits), "the namespace has two");
         assert!(labels.admits("b", "q", "1", limits));
-        assert!(!labels.admits("b", "q", "2", limits), "there are three in all");
-        assert!(labels.admits("a", "q", "2", limits), "what has a name keeps it");
+        assert!(!labels.admits("b", "q", "2", limits), "three lanes are admitted over all namespaces");
+        assert!(labels.admits("a", "q", "2", limits), "an admitted lane stays admitted");
     }
 }

@@ -18,8 +18,9 @@ const MAX_CLAIMED: u32 = 1000;
 
 /// Claims steps for a worker that runs them elsewhere.
 ///
-/// Every report is fenced. A report after the end of the lease changes nothing and is answered as fenced. A duplicate
-/// report is answered with the outcome recorded for the first one.
+/// Every report is fenced by the lease number of its claim, not by time. A report after the end of the lease is
+/// accepted until the step is rescued, claimed again or cancelled. From then on a report changes nothing and is
+/// answered as fenced. A duplicate report is answered with the outcome recorded for the first one.
 #[derive(Clone, Debug)]
 pub struct Claimer {
     work: Work,
@@ -109,7 +110,7 @@ impl Claimer {
     }
 
     /// Returns a step that was claimed before, perhaps through another node, so that it can be reported on. If the
-    /// lease is no longer valid, only its number is known, and a report changes nothing. Cancel-safe.
+    /// step no longer runs under this lease number, a report changes nothing. Cancel-safe.
     pub async fn held(&self, step: StepId, token: u64) -> Result<ClaimedStep> {
         let shared = &*self.work.shared;
         let lease = i64::try_from(token).unwrap_or(i64::MAX);

@@ -71,7 +71,7 @@ mod tests {
         sqlx::query("delete from holdoff_workers where name = 'here'").execute(&mut file).await.unwrap();
 
         registration.report_alive(&*store).await;
-        assert_eq!(names(&url).await.len(), 1, "it has reported_at so only just now");
+        assert_eq!(names(&url).await.len(), 1, "the worker has reported just now and does not report again");
         // The clock is paused no longer than needed: while it is paused, a call that waits for the store would time
         // out.
         tokio::time::pause();

@@ -1,8 +1,8 @@
 //! The interface of a store.
 //!
 //! An engine stores steps and changes them; it does not decide when to retry. Every change is one transaction. Every
-//! exit from `running` names the lease of its claim, and changes nothing if that lease is no longer valid. The clock is
-//! the store's own. One suite, `tests/it/conformance`, runs against every engine.
+//! exit from `running` names the lease number of its claim, and changes nothing if the step runs under another. The
+//! clock is the store's own. One suite, `tests/it/conformance`, runs against every engine.
 
 use std::time::Duration;
 
@@ -315,7 +315,7 @@ pub enum Receipt {
     Accepted,
     /// The same lease was reported before, with this outcome. Nothing changed.
     Recorded(AttemptOutcome),
-    /// The lease is no longer valid. Nothing changed.
+    /// The step does not run under this lease number, for example after a rescue. Nothing changed.
     Fenced,
 }
 

@@ -102,8 +102,8 @@ pub mod postgres {
 
     /// Completes a step as part of the caller's transaction. The handler returns the value that this function returns.
     ///
-    /// If the lease is no longer valid, it fails with [`Error::Fenced`](crate::Error::Fenced). The caller then rolls back,
-    /// and no effects of a stale worker remain.
+    /// If the step no longer runs under this lease number, it fails with [`Error::Fenced`](crate::Error::Fenced). The
+    /// caller then rolls back, and no effects of a stale worker remain.
     pub async fn complete_in(
         connection: &mut PgConnection,
         step: impl Into<HeldStep>,
@@ -164,8 +164,8 @@ pub mod sqlite {
 
     /// Completes a step as part of the caller's transaction. The handler returns the value that this function returns.
     ///
-    /// If the lease is no longer valid, it fails with [`Error::Fenced`](crate::Error::Fenced). The caller then rolls back,
-    /// and no effects of a stale worker remain.
+    /// If the step no longer runs under this lease number, it fails with [`Error::Fenced`](crate::Error::Fenced). The
+    /// caller then rolls back, and no effects of a stale worker remain.
     pub async fn complete_in(
         connection: &mut SqliteConnection,
         step: impl Into<HeldStep>,

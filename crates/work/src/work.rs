@@ -91,7 +91,8 @@ impl Work {
     }
 
     /// Opens the store without deploying policies, for programs that read and operate, but do not submit steps under
-    /// policies of their own.
+    /// policies of their own. Creates the schema in an empty store, and migrates an earlier schema, like
+    /// [`open`](Self::open).
     pub async fn attach(url: &str, policies: PolicySet, settings: Settings) -> Result<Self> {
         let call_policy = for_callers();
         let store = with_retry(&call_policy, |_| Box::pin(engine::open(url))).await?;

@@ -60,12 +60,12 @@ async fn updating(leases: &Api<Lease>, name: &str) {
     assert!(version(&second) > version(&first));
     assert_eq!(refused(update(&first, "b")).await, (409, "Conflict".into()), "a stale version");
     let same = update(&second, "a").await.unwrap();
-    assert_eq!(version(&same), version(&second), "what changes nothing makes no version");
+    assert_eq!(version(&same), version(&second), "an update without a change creates no version");
     let mut unversioned = second.clone();
     unversioned.metadata.resource_version = None;
     assert_eq!(refused(update(&unversioned, "c")).await, (422, "Invalid".into()), "no version");
     remove(leases, name).await;
-    assert_eq!(refused(update(&second, "d")).await.0, 409, "what is gone does not come back by its update");
+    assert_eq!(refused(update(&second, "d")).await.0, 409, "an update does not recreate a deleted object");
 }
 
 async fn patching(leases: &Api<Lease>, name: &str) {
@@ -74,7 +74,11 @@ async fn patching(leases: &Api<Lease>, name: &str) {
         |patch| async move { leases.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await };
     for holder in ["a", "b"] {
         let patched = merge(json!({ "spec": { "holderIdentity": holder } })).await.unwrap();
-        assert_eq!(patched.spec.unwrap().holder_identity.as_deref(), Some(holder), "both are told yes");
+        assert_eq!(
+            patched.spec.unwrap().holder_identity.as_deref(),
+            Some(holder),
+            "a patch without a version succeeds for each client"
+        );
     }
     let stale = first.metadata.resource_version.unwrap();
     let patch = json!({ "metadata": { "resourceVersion": stale }, "spec": { "holderIdentity": "c" } });
@@ -116,7 +120,7 @@ async fn recreating(leases: &Api<Lease>, name: &str) {
     assert_ne!(second.metadata.uid, first.metadata.uid);
     assert_eq!(second.spec.unwrap().lease_transitions.unwrap_or(0), 0);
     let stale = async { leases.replace(name, &PostParams::default(), &first).await };
-    assert_eq!(refused(stale).await.0, 409, "the one before is not updated any more");
+    assert_eq!(refused(stale).await.0, 409, "an update of the deleted object is rejected");
     remove(leases, name).await;
 }
 
@@ -143,13 +147,13 @@ async fn watching(leases: &Api<Lease>, name: &str) {
     for kind in ["added", "modified", "deleted"] {
         let event =
             tokio::time::timeout(EVENT_TIMEOUT, events.try_next()).await.expect("an event").unwrap().unwrap();
-        let (told, found) = match event {
+        let (event_kind, found) = match event {
             WatchEvent::Added(lease) => ("added", lease),
             WatchEvent::Modified(lease) => ("modified", lease),
             WatchEvent::Deleted(lease) => ("deleted", lease),
             other => panic!("{other:?}"),
         };
-        assert_eq!(told, kind);
+        assert_eq!(event_kind, kind);
         assert!(version(&found) > last, "each event has a later version");
         last = version(&found);
     }

@@ -36,11 +36,14 @@ async fn injected_faults_affect_the_next_request() {
 
     kubernetes.inject_fault(Verb::Create, Fault::DropRequest);
     assert!(create("a").await.is_err());
-    assert!(leases.get_opt("a").await.unwrap().is_none(), "nothing was done");
+    assert!(leases.get_opt("a").await.unwrap().is_none(), "a dropped request creates no object");
 
     kubernetes.inject_fault(Verb::Create, Fault::DropResponse);
     assert!(create("a").await.is_err());
-    assert!(leases.get_opt("a").await.unwrap().is_some(), "it was done");
+    assert!(
+        leases.get_opt("a").await.unwrap().is_some(),
+        "a request whose response is dropped creates the object"
+    );
 
     for code in [429, 500, 503] {
         kubernetes.inject_fault(Verb::Get, Fault::Refuse { code, retry_after: Some(1) });
@@ -57,7 +60,10 @@ async fn injected_faults_affect_the_next_request() {
         assert!(leases.get_opt("b").await.unwrap().is_none());
     }
     kubernetes.release_stalled().await;
-    assert!(leases.get_opt("b").await.unwrap().is_some(), "the one that was kept came through");
+    assert!(
+        leases.get_opt("b").await.unwrap().is_some(),
+        "a stalled request is executed when it is released"
+    );
     assert_eq!(kubernetes.pending_faults(), 0);
 }
 

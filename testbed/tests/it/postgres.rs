@@ -70,12 +70,12 @@ fn the_cluster_ends_with_a_killed_process() {
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
     let directory = lines.find_map(|line| line.split_once("directory=").map(|(_, path)| path.to_owned()));
-    let data = PathBuf::from(directory.expect("the child says where its data is"));
-    let process: String = data_process(&data).expect("a running server writes down its process id");
+    let data = PathBuf::from(directory.expect("the child prints its data directory"));
+    let process: String = data_process(&data).expect("a running server has a postmaster.pid");
     child.kill().unwrap();
     child.wait().unwrap();
     let is_gone = || !data.parent().unwrap().exists() && !PathBuf::from(format!("/proc/{process}")).exists();
-    assert!((0..300).any(|_| is_gone() || nap()), "{} is still there", data.display());
+    assert!((0..300).any(|_| is_gone() || nap()), "{} was not removed", data.display());
 }
 
 fn data_process(data: &Path) -> Option<String> {

@@ -11,6 +11,7 @@ use super::catalogue::Depth;
 const DEEP: &[&str] = &[
     // Pages: a quick run opens every page once in light and walks the main paths.
     "holdoff-cli it pages::every::every_page_in_dark",
+    "holdoff-cli it pages::injection::",
     "holdoff-cli it pages::interaction::a_step_is_retried",
     "holdoff-cli it pages::interaction::filters_combine",
     "holdoff-cli it pages::interaction::the_back_button",
@@ -20,7 +21,6 @@ const DEEP: &[&str] = &[
     "holdoff-cli it pages::login::a_namespace_token",
     "holdoff-cli it pages::login::an_api_token_is_shown_once",
     "holdoff-cli it pages::login::revoking",
-    "holdoff-cli it pages::planted::",
     "holdoff-cli it pages::policy::a_concurrent_deployment",
     "holdoff-cli it pages::prefix::",
     "holdoff-cli it pages::replication::a_namespace_token",

@@ -1,7 +1,7 @@
 //! The Rust crate `graphile_worker` as a contestant of `cargo xtask bench work`.
 //!
-//! Usage: `peer-graphile-rs migrate|submit|work URL [JOBS] [BATCH]`; see `bench/src/work/process.rs` for the
-//! protocol between the benchmark and a contestant.
+//! Usage: `peer-graphile-rs migrate|submit|work URL [JOBS] [BATCH]`; see `bench/src/work/contestant.rs` for
+//! the protocol between the benchmark and a contestant.
 
 use std::error::Error;
 use std::time::Duration;

@@ -386,8 +386,9 @@ mod tests {
 
     #[test]
     fn rate_limited_requests_succeed_within_twelve_attempts() {
-        let told = share(Service::Payments, 1, |reply| reply.status == 429 && reply.retry_after.is_some());
-        assert!((200..400).contains(&told), "{told}");
+        let rejected =
+            share(Service::Payments, 1, |reply| reply.status == 429 && reply.retry_after.is_some());
+        assert!((200..400).contains(&rejected), "{rejected}");
         for number in 0..1000 {
             let is_through = |time: &u32| ask(Service::Payments, number, *time, Duration::ZERO).is_done();
             assert!((1..=12).any(|time| is_through(&time)), "{number} never gets through");

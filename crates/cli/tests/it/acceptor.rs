@@ -65,36 +65,36 @@ impl Writer {
         Self { key: SecretKey::from_secret(&[number + 1; 32]), council, answered: Answered::new() }
     }
 
-    async fn told(&self, link: &Link, request: AcceptorRequest) -> Option<AcceptorReply> {
+    async fn request(&self, link: &Link, request: AcceptorRequest) -> Option<AcceptorReply> {
         let request = LinkRequest::Council { incarnation: 1, council: self.council, request };
         let reply: LinkReply = link.call_value(&request).await.ok()?;
         reply.replies.into_iter().next()
     }
 
     /// Has the acceptor promise and accept slot after slot until it no longer answers.
-    async fn write(&mut self, link: &Link, round: u64, told: &Sender<()>) {
+    async fn write(&mut self, link: &Link, round: u64, on_write: &Sender<()>) {
         let node = NodeId::derive(self.key.public().as_bytes(), 1);
         for number in 1.. {
             let slot = Slot(number);
             let ballot = Ballot::new(slot, round, node);
             let prepare = AcceptorRequest::Prepare { slot, ballot, announce: Vec::new() };
-            let Some(tell) = self.told(link, prepare).await else { return };
+            let Some(acceptor_reply) = self.request(link, prepare).await else { return };
             assert!(
-                matches!(tell, AcceptorReply::Promise { reply: PromiseReply::Promise { .. }, .. }),
-                "{tell:?}"
+                matches!(acceptor_reply, AcceptorReply::Promise { reply: PromiseReply::Promise { .. }, .. }),
+                "{acceptor_reply:?}"
             );
             self.answered.entry(number).or_default().0 = Some(ballot);
             let (previous, nonce) = (Digest::default(), round);
             let batch = Batch { previous, operations: Vec::new(), withdrawn: Vec::new(), nonce };
             let value = SlotValue::sign(self.council, slot, &batch, &self.key).unwrap();
             let accept = AcceptorRequest::Accept { slot, ballot, value, next: None };
-            let Some(tell) = self.told(link, accept).await else { return };
+            let Some(acceptor_reply) = self.request(link, accept).await else { return };
             assert!(
-                matches!(tell, AcceptorReply::Accepted { reply: AcceptReply::Accepted { .. }, .. }),
-                "{tell:?}"
+                matches!(acceptor_reply, AcceptorReply::Accepted { reply: AcceptReply::Accepted { .. }, .. }),
+                "{acceptor_reply:?}"
             );
             self.answered.entry(number).or_default().1 = Some(ballot);
-            let _ = told.send(());
+            let _ = on_write.send(());
         }
     }
 
@@ -105,7 +105,7 @@ impl Writer {
             let slot = Slot(*number);
             let prepare =
                 AcceptorRequest::Prepare { slot, ballot: Ballot::new(slot, 0, node), announce: Vec::new() };
-            match self.told(link, prepare).await.expect("an answer") {
+            match self.request(link, prepare).await.expect("an answer") {
                 AcceptorReply::Promise { reply: PromiseReply::Nack { promised: kept, .. }, .. } => {
                     assert!(Some(kept) >= *promised, "slot {slot}: promised {promised:?}, kept {kept:?}");
                 }
@@ -113,13 +113,13 @@ impl Writer {
             }
             if voted.is_some() {
                 let Some(AcceptorReply::History { votes, .. }) =
-                    self.told(link, AcceptorRequest::Fetch { after: Slot(number - 1) }).await
+                    self.request(link, AcceptorRequest::Fetch { after: Slot(number - 1) }).await
                 else {
                     panic!("no history");
                 };
                 let (first, vote) = votes.first().expect("a vote");
                 assert_eq!(*first, slot, "a vote is lost");
-                assert!(Some(vote.ballot) >= *voted, "an older vote is there in slot {slot}");
+                assert!(Some(vote.ballot) >= *voted, "slot {slot} has an older vote");
             }
         }
         self.answered.len()
@@ -144,13 +144,13 @@ fn a_killed_acceptor_keeps_every_answered_promise_and_vote() {
             }
             checked
         });
-        let (told, answers) = channel();
+        let (on_write, answers) = channel();
         let under_way: Vec<_> = writers
             .drain(..)
             .map(|mut writer| {
-                let (link, told) = (acceptor.link(&writer.key), told.clone());
+                let (link, on_write) = (acceptor.link(&writer.key), on_write.clone());
                 runtime.spawn(async move {
-                    writer.write(&link, round, &told).await;
+                    writer.write(&link, round, &on_write).await;
                     writer
                 })
             })
@@ -182,9 +182,9 @@ fn an_acceptor_rejects_a_directory_in_use() {
         .current_dir(folder.path())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&second.stderr);
+    let error = String::from_utf8_lossy(&second.stderr);
     assert_eq!(second.status.code(), Some(1));
-    assert!(said.contains("another process has this acceptor's store open"), "{said}");
+    assert!(error.contains("another process has this acceptor's store open"), "{error}");
 }
 
 const FILE: &str = "[acceptor]\ndata = \"acceptor\"\nlisten = \"127.0.0.1:0\"\n";
@@ -208,8 +208,8 @@ impl Daemon {
         let mut process = Process::start(&mut command);
         let [greeting] = process.greeting();
         let greeting: serde_json::Value = serde_json::from_str(&greeting).unwrap();
-        let said = |name: &str| greeting[name].as_str().unwrap().to_owned();
-        Self { process, url: said("url"), acceptor: said("acceptor") }
+        let field = |name: &str| greeting[name].as_str().unwrap().to_owned();
+        Self { process, url: field("url"), acceptor: field("acceptor") }
     }
 
     async fn get(&self, path: &str) -> (u16, String) {
@@ -261,13 +261,16 @@ async fn a_council_on_three_daemons_tolerates_a_killed_one() {
         assert_eq!(kept["items"].as_array().unwrap().len(), 1, "{kept}");
         assert_eq!(
             kept["items"][0]["short_id"], status["short_id"],
-            "a device says how its council is shown"
+            "the device shows the short id of its council"
         );
-        assert_eq!(kept["items"][0]["mail_messages"], 1, "the invitation: {kept}");
+        assert_eq!(
+            kept["items"][0]["mail_messages"], 1,
+            "the council has one message, the invitation: {kept}"
+        );
         assert!(kept["items"][0]["latest"].as_u64() >= status["slot"].as_u64(), "{kept} {status}");
         for path in ["/v1/acceptor", "/v1/acceptor/councils", "/councils", "/metrics"] {
             let (_, text) = daemon.get(path).await;
-            assert!(!text.contains(&id), "{path} tells the council's id");
+            assert!(!text.contains(&id), "{path} contains the council's id");
         }
     }
     let [first, second, _] = daemons;
@@ -295,7 +298,7 @@ async fn fill(acceptor: &str) {
             return;
         }
     }
-    panic!("the disk has room for everything");
+    panic!("the disk never became full");
 }
 
 /// No file of the daemon can grow beyond 8 MiB. The system refuses further writes, as a full disk does.
@@ -307,24 +310,27 @@ async fn a_daemon_whose_acceptor_disk_is_full_is_not_ready() {
     fill(&daemon.acceptor).await;
 
     let end = Instant::now() + CONDITION_TIMEOUT;
-    let said = loop {
-        let (status, said) = daemon.get("/readyz").await;
+    let body = loop {
+        let (status, body) = daemon.get("/readyz").await;
         if status == 503 {
-            break said;
+            break body;
         }
-        assert!(Instant::now() < end, "{status} {said}");
+        assert!(Instant::now() < end, "{status} {body}");
         tokio::time::sleep(Duration::from_millis(30)).await;
     };
-    assert!(said.contains("the acceptor has stopped: the acceptor's disk has failed"), "{said}");
-    assert!(said.contains("File too large"), "the reason is the system's own: {said}");
+    assert!(body.contains("the acceptor has stopped: the acceptor's disk has failed"), "{body}");
+    assert!(
+        body.contains("File too large"),
+        "the problem contains the error of the operating system: {body}"
+    );
     let shown = daemon.json("/v1/acceptor").await;
     assert!(shown["stopped"].as_str().unwrap().contains("File too large"), "{shown}");
     assert!(
         shown["requests"]["accept"].as_u64() > Some(0),
-        "what was answered before is still known: {shown}"
+        "the count of earlier requests is still shown: {shown}"
     );
-    let (status, said) = daemon.get("/v1/acceptor/councils").await;
-    assert!(status == 503 && said.contains("File too large"), "{status} {said}");
+    let (status, body) = daemon.get("/v1/acceptor/councils").await;
+    assert!(status == 503 && body.contains("File too large"), "{status} {body}");
     let (status, page) = daemon.get("/councils").await;
     assert!(
         status == 200 && page.contains("The acceptor has stopped") && page.contains("File too large"),

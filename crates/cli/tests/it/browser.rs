@@ -90,7 +90,7 @@ fn port(driver: &mut Child) -> u16 {
         let (_, after) = line.split_once("started successfully on port ")?;
         after.trim_end_matches('.').parse().ok()
     });
-    announced.expect("the driver names its port")
+    announced.expect("chromedriver prints its port")
 }
 
 /// Chromium's own command to read the console.

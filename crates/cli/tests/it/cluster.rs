@@ -35,7 +35,7 @@ attempts = "unlimited"
 async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
     let end = Instant::now() + CONDITION_TIMEOUT;
     while !is_so().await {
-        assert!(Instant::now() < end, "not within {CONDITION_TIMEOUT:?}: {what}");
+        assert!(Instant::now() < end, "timed out after {CONDITION_TIMEOUT:?}: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -46,7 +46,7 @@ async fn all_succeed(store: &str, tasks: &[String]) {
     for task in tasks {
         let id = task.parse().unwrap();
         until(&format!("task {task} succeeds"), async || {
-            work.task_outline(id).await.unwrap().expect("what was accepted is there").state
+            work.task_outline(id).await.unwrap().expect("an accepted task is stored").state
                 == TaskState::Succeeded
         })
         .await;
@@ -58,7 +58,7 @@ async fn all_succeed(store: &str, tasks: &[String]) {
 async fn no_more_calls_than_grants(store: &str, target: &node::Target, tasks: &[String]) {
     let work = Work::attach(store, PolicySet::default(), Settings::default()).await.unwrap();
     for task in tasks {
-        let record = work.task_outline(task.parse().unwrap()).await.unwrap().expect("it is there");
+        let record = work.task_outline(task.parse().unwrap()).await.unwrap().expect("the task is stored");
         let (calls, grants) = (target.calls_for(task), 1 + record.attempts.len());
         assert!(calls <= grants, "{task}: {calls} calls, {grants} grants: {:?}", record.attempts);
     }

@@ -20,9 +20,9 @@ fn the_output_of_commands_matches_the_readme() {
 /// The README's first command runs through cargo. Its output must equal the README's.
 #[test]
 fn the_output_of_the_first_command_matches_the_readme() {
-    let readme = std::fs::read_to_string("../../README.md").expect("the README is there");
+    let readme = std::fs::read_to_string("../../README.md").expect("the README is readable");
     let (_, after) = readme.split_once("$ cargo run --release -- ").expect("the first command");
-    let (arguments, shown) = after.split_once('\n').expect("its output");
+    let (arguments, shown) = after.split_once('\n').expect("the output of the first command");
     let shown = shown.split("```").next().unwrap_or_default();
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_holdoff"))
         .args(arguments.split_whitespace())
@@ -39,5 +39,5 @@ fn the_committed_schema_is_up_to_date() {
         std::process::Command::new(env!("CARGO_BIN_EXE_holdoff")).args(["config", "schema"]).output();
     let printed = String::from_utf8_lossy(&output.expect("the command runs").stdout).into_owned();
     let committed = std::fs::read_to_string("../../docs/holdoff.schema.json").unwrap_or_default();
-    assert!(committed == printed, "out of date: `cargo xtask schema` writes it anew");
+    assert!(committed == printed, "docs/holdoff.schema.json is out of date: run `cargo xtask schema`");
 }

@@ -66,10 +66,11 @@ async fn the_summary_matches_the_store() {
     let arguments =
         ["--once", "--for", "6s", "--json", "--listen", "127.0.0.1:0", "--data", data.to_str().unwrap()];
     let output = demo(&arguments, temporary.path()).output().unwrap();
-    let said = text(&output.stderr);
-    let summary: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|why| panic!("{why}: {said}"));
-    assert_eq!(summary["inconsistencies"], json!([]), "{said}");
-    assert!(output.status.success(), "{said}");
+    let progress = text(&output.stderr);
+    let summary: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|why| panic!("{why}: {progress}"));
+    assert_eq!(summary["inconsistencies"], json!([]), "{progress}");
+    assert!(output.status.success(), "{progress}");
 
     let mut store = Store::open(&data).await;
     let figures = [
@@ -138,10 +139,13 @@ fn the_demo_uses_a_free_port_and_removes_its_files() {
     let temporary = tempfile::tempdir().unwrap();
     let Output { status, stdout, stderr } =
         demo(&["--once", "--for", "5s", "--seed", "2"], temporary.path()).output().unwrap();
-    let (said, told) = (text(&stdout), text(&stderr));
-    assert!(status.success() && said.contains("The summary is consistent"), "{said}\n{told}");
-    assert!(told.contains("Port 7070 is in use") && !told.contains("at http://127.0.0.1:7070 "), "{told}");
-    assert!(told.contains("removed ") && is_empty(temporary.path()), "{told}");
+    let (printed, progress) = (text(&stdout), text(&stderr));
+    assert!(status.success() && printed.contains("The summary is consistent"), "{printed}\n{progress}");
+    assert!(
+        progress.contains("Port 7070 is in use") && !progress.contains("at http://127.0.0.1:7070 "),
+        "{progress}"
+    );
+    assert!(progress.contains("removed ") && is_empty(temporary.path()), "{progress}");
 }
 
 #[test]
@@ -155,11 +159,11 @@ fn an_unusable_proxy_is_reported() {
         .env_remove("no_proxy")
         .output();
     let output = output.unwrap();
-    let told = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{told}");
+    let progress = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{progress}");
     assert!(
-        told.contains("HTTP_PROXY") && told.contains("NO_PROXY=") && is_empty(temporary.path()),
-        "{told}"
+        progress.contains("HTTP_PROXY") && progress.contains("NO_PROXY=") && is_empty(temporary.path()),
+        "{progress}"
     );
 }
 
@@ -182,7 +186,7 @@ impl Running {
         let url = greeting.split_whitespace().next().unwrap().to_owned();
         let address = url.strip_prefix("http://").expect(&greeting).to_owned();
         let running = Self { process, address, worker: format!("demo-worker\0{url}") };
-        until("a worker is there", || running.has_worker());
+        until("a worker is registered", || running.has_worker());
         running
     }
 
@@ -223,7 +227,7 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
         }
         std::thread::sleep(PAUSE);
     }
-    panic!("{what}: still not so");
+    panic!("timed out waiting: {what}");
 }
 
 #[test]
@@ -247,10 +251,10 @@ fn ctrl_c_stops_the_demo_and_removes_its_files() {
         until(path, || running.get(path).contains(shown));
     }
     let status = running.signal("-INT");
-    let mut said = String::new();
-    running.process.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert_eq!(status.code(), Some(0), "{said}");
-    assert!(said.contains("removed ") && is_empty(temporary.path()), "{said}");
+    let mut progress = String::new();
+    running.process.stderr.take().unwrap().read_to_string(&mut progress).unwrap();
+    assert_eq!(status.code(), Some(0), "{progress}");
+    assert!(progress.contains("removed ") && is_empty(temporary.path()), "{progress}");
     until("the worker is gone", || !running.has_worker());
 }
 

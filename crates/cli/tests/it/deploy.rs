@@ -107,10 +107,11 @@ fn daemons_with_a_ledger_have_distinct_keys_and_addresses() {
     let mut keys = Vec::new();
     for name in THREE {
         let daemon = with_a_ledger(name);
-        let told = |variable: &str| daemon["environment"][variable].as_str().unwrap().to_owned();
-        assert_eq!(told("HOLDOFF_LISTEN"), "0.0.0.0:7070");
-        assert_eq!(told("HOLDOFF_LEDGER_ADVERTISE"), format!("{name}:4848"));
-        assert_eq!(daemon["volumes"][0], format!("{name}:{}", told("HOLDOFF_DATA")));
+        let environment_variable =
+            |variable: &str| daemon["environment"][variable].as_str().unwrap().to_owned();
+        assert_eq!(environment_variable("HOLDOFF_LISTEN"), "0.0.0.0:7070");
+        assert_eq!(environment_variable("HOLDOFF_LEDGER_ADVERTISE"), format!("{name}:4848"));
+        assert_eq!(daemon["volumes"][0], format!("{name}:{}", environment_variable("HOLDOFF_DATA")));
         let mut command = Command::new(env!("CARGO_BIN_EXE_holdoff"));
         for (variable, value) in daemon["environment"].as_object().unwrap() {
             command.env(variable, value.as_str().unwrap());
@@ -190,7 +191,7 @@ fn promtool_accepts_the_alerts() {
     {
         let output = Command::new("promtool").args(arguments).current_dir(folder()).output();
         let output = output.unwrap_or_else(|error| panic!("promtool is needed: {error}"));
-        let said = [output.stdout, output.stderr].concat();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+        let printed = [output.stdout, output.stderr].concat();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&printed));
     }
 }

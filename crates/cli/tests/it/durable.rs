@@ -31,7 +31,7 @@ impl Daemon {
     }
 
     /// Sends an HTTP request. Returns the body of the response.
-    fn ask(&self, head: &str, body: &str) -> String {
+    fn request(&self, head: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let (host, length) = (&self.address, body.len());
         let rest = format!(
@@ -112,7 +112,7 @@ fn a_step_survives_a_killed_daemon() {
     let daemon = Daemon::start(folder.path());
     let task =
         serde_json::json!({ "operation": "order.confirm", "http": { "url": url, "body": { "paid": true } } });
-    let taken: Value = serde_json::from_str(&daemon.ask("POST /v1/tasks", &task.to_string())).unwrap();
+    let taken: Value = serde_json::from_str(&daemon.request("POST /v1/tasks", &task.to_string())).unwrap();
     let id = taken["id"].as_str().unwrap().to_owned();
     assert_eq!(calls.recv_timeout(CONDITION_TIMEOUT), Ok(0), "the first attempt is refused");
     assert_eq!(calls.recv_timeout(CONDITION_TIMEOUT), Ok(1), "the second attempt gets no response");
@@ -123,7 +123,7 @@ fn a_step_survives_a_killed_daemon() {
     let daemon = Daemon::start(folder.path());
     assert_eq!(calls.recv_timeout(CONDITION_TIMEOUT), Ok(2), "the step is rescued");
     let task = loop {
-        let task: Value = serde_json::from_str(&daemon.ask(&format!("GET /v1/tasks/{id}"), "")).unwrap();
+        let task: Value = serde_json::from_str(&daemon.request(&format!("GET /v1/tasks/{id}"), "")).unwrap();
         if task["state"] != "running" {
             break task;
         }

@@ -33,11 +33,9 @@ impl Daemon {
             .args([&format!("../../examples/{file}"), &self.url])
             .env_remove("HOLDOFF_API_TOKEN")
             .output()
-            .unwrap_or_else(|error| {
-                panic!("{program} is needed, which `cargo xtask test` installs: {error}")
-            });
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{file}: {said}");
+            .unwrap_or_else(|error| panic!("{program} is missing: `cargo xtask test` installs it: {error}"));
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{file}: {errors}");
         String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
     }
 }
@@ -68,11 +66,11 @@ fn javascript() {
 
 #[test]
 fn curl() {
-    let said = [
+    let expected = [
         "sent twice under one key: one task",
         "task succeeded",
         "signals: 2 of one task",
         "lock: acquired, renewed and released",
     ];
-    assert_eq!(Daemon::start().run("sh", "client.sh"), said);
+    assert_eq!(Daemon::start().run("sh", "client.sh"), expected);
 }

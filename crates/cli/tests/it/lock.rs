@@ -34,7 +34,7 @@ fn shown(folder: &Path, key: &str) -> Value {
 /// A holder whose command prints a line when it has the lock.
 struct Holder {
     process: Child,
-    said: BufReader<ChildStdout>,
+    lines: BufReader<ChildStdout>,
 }
 
 impl Holder {
@@ -42,13 +42,13 @@ impl Holder {
         let mut command = holdoff(folder, &["run", "job"]);
         command.args(options).args(["--", "sh", "-c", script]);
         let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let said = BufReader::new(process.stdout.take().unwrap());
-        Self { process, said }
+        let lines = BufReader::new(process.stdout.take().unwrap());
+        Self { process, lines }
     }
 
     fn line(&mut self) -> String {
         let mut line = String::new();
-        self.said.read_line(&mut line).unwrap();
+        self.lines.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
     }
 
@@ -83,8 +83,8 @@ fn the_exit_code_is_passed_through_and_tokens_increase() {
     let folder = tempfile::tempdir().unwrap();
     let token = || {
         let script = "echo $HOLDOFF_KEY $HOLDOFF_NAMESPACE $HOLDOFF_FENCING_TOKEN";
-        let said = text(&output(folder.path(), &["run", "a", "--", "sh", "-c", script]).stdout);
-        let number = said.strip_prefix("a default ").unwrap_or_else(|| panic!("{said}"));
+        let printed = text(&output(folder.path(), &["run", "a", "--", "sh", "-c", script]).stdout);
+        let number = printed.strip_prefix("a default ").unwrap_or_else(|| panic!("{printed}"));
         number.trim().parse::<u64>().unwrap()
     };
     let (first, second) = (token(), token());
@@ -173,9 +173,9 @@ fn a_lost_lock_ends_the_command_and_its_child_processes() {
     let forced = text(&output(folder.path(), &["release", "job", "--force"]).stdout);
     assert!(forced.contains("fencing token 1 is stale now"), "{forced}");
     assert_eq!(holder.line(), "asked", "the command gets SIGTERM first");
-    let (code, said) = holder.end();
-    assert_eq!(code, Some(76), "{said}");
-    assert!(said.contains("lost the lock job with fencing token 1"), "{said}");
+    let (code, printed) = holder.end();
+    assert_eq!(code, Some(76), "{printed}");
+    assert!(printed.contains("lost the lock job with fencing token 1"), "{printed}");
     until(|| !is_alive(&inner));
     assert_eq!(text(&output(folder.path(), &["release", "job", "--force"]).stdout), "job was not held\n");
 }

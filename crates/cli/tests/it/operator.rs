@@ -28,7 +28,7 @@ fn policies_are_deployed_after_confirmation() {
     write(FILE);
     assert!(
         holdoff(folder.path(), &["work", "submit", "order.confirm"]).status.success(),
-        "it makes the store"
+        "the command creates the store"
     );
 
     let dry = holdoff(folder.path(), &["policy", "deploy", "--dry-run"]);
@@ -60,7 +60,7 @@ fn serve(folder: &Path, format: &str, log: &Path) -> (Process, String) {
         .stderr(File::create(log).unwrap());
     let mut daemon = Process::start(&mut command);
     let [greeting] = daemon.greeting();
-    let address = greeting.trim().split("http://").nth(1).expect("it says where it serves").to_owned();
+    let address = greeting.trim().split("http://").nth(1).expect("the daemon prints its URL").to_owned();
     (daemon, address)
 }
 
@@ -89,10 +89,10 @@ fn the_log_in_a_file_is_json_by_default_and_has_no_colours() {
         let log = logged(folder.path(), format);
         let lines: Vec<serde_json::Value> =
             log.lines().map(|line| serde_json::from_str(line).expect("JSON on every line")).collect();
-        let told = lines.iter().find(|line| {
+        let entry = lines.iter().find(|line| {
             line["fields"]["message"].to_string().contains("replaced the active policy version")
         });
-        assert_eq!(told.expect(&log)["span"]["id"], "mine-17", "the log contains the request id");
+        assert_eq!(entry.expect(&log)["span"]["id"], "mine-17", "the log contains the request id");
     }
     let log = logged(folder.path(), "pretty");
     assert!(
@@ -114,18 +114,18 @@ fn a_hangup_reloads_policies_and_reports_ignored_sections() {
         daemon.signal("-HUP");
         let end = Instant::now() + Duration::from_secs(20);
         loop {
-            let said = std::fs::read_to_string(&log).unwrap();
-            if said.contains(expected) {
-                return said;
+            let log_text = std::fs::read_to_string(&log).unwrap();
+            if log_text.contains(expected) {
+                return log_text;
             }
-            assert!(Instant::now() < end, "{said}");
+            assert!(Instant::now() < end, "{log_text}");
             std::thread::sleep(Duration::from_millis(10));
         }
     };
-    let said = after_hangup(&FILE.replace('3', "4"), "deployed the policy file");
-    assert!(!said.contains("need a restart"), "policies need no restart: {said}");
+    let log_text = after_hangup(&FILE.replace('3', "4"), "deployed the policy file");
+    assert!(!log_text.contains("need a restart"), "policies need no restart: {log_text}");
     let changed = format!("{FILE}[work]\nlease = \"2m\"\n[lock]\nlease = \"10s\"\n");
-    let said = after_hangup(&changed, "ignored changes to sections that need a restart");
-    assert!(said.contains("[work], [lock]"), "{said}");
+    let log_text = after_hangup(&changed, "ignored changes to sections that need a restart");
+    assert!(log_text.contains("[work], [lock]"), "{log_text}");
     assert_eq!(daemon.terminate(), Some(0));
 }

@@ -2,9 +2,9 @@
 
 mod daemon;
 mod every;
+mod injection;
 mod interaction;
 mod login;
-mod planted;
 mod policy;
 mod prefix;
 mod replication;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let end = Instant::now() + CONDITION_TIMEOUT;
     while !is_so().await {
-        assert!(Instant::now() < end, "not within {CONDITION_TIMEOUT:?}: {what}");
+        assert!(Instant::now() < end, "timed out after {CONDITION_TIMEOUT:?}: {what}");
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
 }

@@ -15,9 +15,9 @@ impl Process {
 
     /// Reads the first lines of its output.
     pub(crate) fn greeting<const N: usize>(&mut self) -> [String; N] {
-        let said = BufReader::new(self.0.stdout.take().unwrap()).lines();
-        let said: Vec<String> = said.take(N).map(Result::unwrap).collect();
-        said.try_into().expect("it says where it serves")
+        let output = BufReader::new(self.0.stdout.take().unwrap()).lines();
+        let lines: Vec<String> = output.take(N).map(Result::unwrap).collect();
+        lines.try_into().expect("the process prints its greeting")
     }
 
     /// Returns the lines of its output as they arrive.
@@ -44,7 +44,7 @@ impl Process {
             if let Some(status) = self.0.try_wait().unwrap() {
                 return status.code();
             }
-            assert!(Instant::now() < end, "it does not end within {CONDITION_TIMEOUT:?}");
+            assert!(Instant::now() < end, "the process does not exit within {CONDITION_TIMEOUT:?}");
             std::thread::sleep(Duration::from_millis(10));
         }
     }

@@ -93,16 +93,19 @@ async fn a_daemon_whose_ledger_disk_is_full_is_not_ready() {
         }
     }
     let end = Instant::now() + CONDITION_TIMEOUT;
-    let said = loop {
-        let (status, said) = daemon.get("/readyz").await;
+    let reply = loop {
+        let (status, reply) = daemon.get("/readyz").await;
         if status == 503 {
-            break said;
+            break reply;
         }
-        assert!(Instant::now() < end, "{status} {said}");
+        assert!(Instant::now() < end, "{status} {reply}");
         tokio::time::sleep(Duration::from_millis(30)).await;
     };
-    assert!(said.contains("a ledger's node has stopped `default`: the ledger's disk has failed"), "{said}");
-    assert!(said.contains("File too large"), "the reason is the system's own: {said}");
+    assert!(reply.contains("a ledger's node has stopped `default`: the ledger's disk has failed"), "{reply}");
+    assert!(
+        reply.contains("File too large"),
+        "the problem contains the error of the operating system: {reply}"
+    );
     let (status, problem) = daemon.submit(json!({ "goal": "=> +a(1)" })).await;
     assert_eq!((status, &problem["type"]), (503, &json!("/problems/ledger-stopped")), "{problem}");
     let (status, text) = daemon.get("/v1/ledger").await;

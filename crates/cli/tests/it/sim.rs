@@ -133,7 +133,7 @@ async fn every_report_shows_its_charts() {
         if scenario == "outage" {
             let over_time = browser.client.find(Locator::Css("#calls-over-time svg")).await.unwrap();
             let labels = over_time.text().await.unwrap();
-            assert!(labels.contains("100s"), "the outage is shown to its end, not {labels}");
+            assert!(labels.contains("100s"), "the chart shows the whole outage, not {labels}");
         }
         let figures = browser.client.find_all(Locator::Css("tbody tr")).await.unwrap();
         assert!(!figures.is_empty(), "{scenario}: no figures");

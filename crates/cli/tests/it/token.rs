@@ -61,15 +61,18 @@ fn an_api_token_is_created_used_and_revoked() {
     let folder = folder.path();
     // Outside loopback the daemon refuses to start before there is an admin token.
     let refused = holdoff(folder, &["serve", "--listen", "0.0.0.0:0", "--require-token", "--insecure"]);
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success() && said.contains("holdoff token create"), "{said}");
+    let error_text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && error_text.contains("holdoff token create"), "{error_text}");
 
     let ops = text(folder, &["token", "create", "--name", "ops", "--scope", "admin"]);
     let made =
         text(folder, &["token", "create", "--name", "ci", "--scope", "read", "--expires", "90d", "--json"]);
     let made: Value = serde_json::from_str(&made).unwrap();
     let (ops, ci) = (ops.trim(), made["token"].as_str().unwrap());
-    assert!(ops.starts_with("holdoff_") && !ops.contains(char::is_whitespace), "the token alone");
+    assert!(
+        ops.starts_with("holdoff_") && !ops.contains(char::is_whitespace),
+        "the command prints only the token"
+    );
 
     let daemon = Daemon::start(folder, &["--listen", "0.0.0.0:0", "--require-token", "--insecure"]);
     assert_eq!((daemon.status(ops), daemon.status(ci), daemon.status("holdoff_x")), (200, 403, 401));

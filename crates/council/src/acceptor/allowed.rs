@@ -147,7 +147,7 @@ mod tests {
         assert!(!allow.allows(&ann));
         std::fs::write(&path, "nonsense").unwrap();
         tokio::time::sleep(AGAIN * 3).await;
-        assert!(allow.allows(&bob), "what cannot be read changes nothing");
+        assert!(allow.allows(&bob), "an unreadable list does not replace the current one");
         following.abort();
     }
 }

@@ -267,26 +267,26 @@ impl CouncilIndex {
 
     /// Returns a page. The cost is one visit to every council, plus the sort of the page.
     pub(super) fn page(&self, query: &CouncilQuery, now: Duration, memory: usize) -> CouncilPage {
-        let placed = self.by_council.values().map(|entry| (entry.place(query.sort), entry));
+        let entries = self.by_council.values().map(|entry| (entry.cursor(query.sort), entry));
         let mut found: Vec<_> =
-            placed.filter(|(place, _)| query.after.is_none_or(|after| *place > after)).collect();
+            entries.filter(|(cursor, _)| query.after.is_none_or(|after| *cursor > after)).collect();
         let has_more = found.len() > query.limit;
         if has_more {
-            found.select_nth_unstable_by_key(query.limit, |(place, _)| *place);
+            found.select_nth_unstable_by_key(query.limit, |(cursor, _)| *cursor);
             found.truncate(query.limit);
         }
-        found.sort_unstable_by_key(|(place, _)| *place);
+        found.sort_unstable_by_key(|(cursor, _)| *cursor);
         CouncilPage {
             count: self.by_council.len(),
             memory,
-            next: found.last().filter(|_| has_more).map(|(place, _)| *place),
+            next: found.last().filter(|_| has_more).map(|(cursor, _)| *cursor),
             councils: found.into_iter().map(|(_, entry)| entry.line(now)).collect(),
         }
     }
 }
 
 impl IndexEntry {
-    fn place(&self, sort: Sort) -> CouncilCursor {
+    fn cursor(&self, sort: Sort) -> CouncilCursor {
         let much = self.known.map_or(0, |(usage, last_request)| match sort {
             Sort::LastRequest => holdoff_policy::as_micros_u64(last_request).saturating_add(1),
             Sort::ShortId => 0,

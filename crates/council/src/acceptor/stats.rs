@@ -101,8 +101,8 @@ impl StatsRecorder {
 
     fn slice(&mut self, now: Duration) -> Option<&mut Slice> {
         let number = number(now);
-        let place = usize::try_from(number % SLICES as u64).unwrap_or(0);
-        let slice = self.slices.get_mut(place)?;
+        let index = usize::try_from(number % SLICES as u64).unwrap_or(0);
+        let slice = self.slices.get_mut(index)?;
         if slice.number != number {
             *slice = Slice { number, ..Slice::default() };
         }
@@ -211,7 +211,7 @@ mod tests {
             let bucket = bucket_of(us);
             assert!(us <= end_of(bucket), "{us}");
             assert!(bucket == 0 || us > end_of(bucket - 1), "{us}");
-            assert!(end_of(bucket) - us <= us / 8, "{us} is counted as {}", end_of(bucket));
+            assert!(end_of(bucket) - us <= us / 8, "{us} us are counted as {} us", end_of(bucket));
         }
     }
 
@@ -224,7 +224,10 @@ mod tests {
         let RecentActivity { commits, commit_p50, commit_p99, .. } = counting.stats(at(102)).recent;
         assert_eq!(commits, 1000);
         let [half, almost] = [commit_p50, commit_p99].map(|time| time.unwrap().as_micros());
-        assert!((500..=563).contains(&half) && (990..=1114).contains(&almost), "{half} {almost}");
+        assert!(
+            (500..=563).contains(&half) && (990..=1114).contains(&almost),
+            "the median is {half} us, the 99th percentile {almost} us"
+        );
         let nothing = StatsRecorder::new(at(100)).stats(at(160)).recent;
         assert_eq!((nothing.commit_p50, nothing.commit_p99), (None, None));
     }
@@ -235,16 +238,24 @@ mod tests {
         counting.answered(at(1003), 7);
         counting.requested("fetch");
         let stats = counting.stats(at(1012));
-        assert_eq!((stats.recent.requests, stats.recent.window), (7, at(10)), "since the start");
+        assert_eq!(
+            (stats.recent.requests, stats.recent.window),
+            (7, at(10)),
+            "the window begins at the start"
+        );
         counting.answered(at(1031), 2);
         counting.answered(at(1032), 4);
         let recent = counting.stats(at(1064)).recent;
         assert_eq!((recent.requests, recent.batches, recent.largest_batch), (6, 2, 4));
-        assert_eq!(recent.window, at(1064 - 1005), "whole slices, the last as far as it is");
+        assert_eq!(
+            recent.window,
+            at(1064 - 1005),
+            "the window consists of whole slices and the current part of the last one"
+        );
         let recent = counting.stats(at(5000)).recent;
         assert_eq!((recent.requests, recent.largest_batch), (0, 0));
-        assert_eq!(counting.stats(at(5000)).total_requests(), 1, "what is counted since the start stays");
+        assert_eq!(counting.stats(at(5000)).total_requests(), 1, "the total count keeps old requests");
         counting.answered(at(5000), 1);
-        assert_eq!(counting.stats(at(5001)).recent.requests, 1, "a slice is not taken for an older one");
+        assert_eq!(counting.stats(at(5001)).recent.requests, 1, "a reused slice contains no older counts");
     }
 }

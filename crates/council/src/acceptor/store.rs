@@ -34,16 +34,16 @@ type Rows = TableDefinition<'static, &'static [u8], &'static [u8]>;
 const ACCEPTOR: MetadataTable = TableDefinition::new("acceptor");
 const SLOTS: Rows = TableDefinition::new("slots");
 const SNAPSHOTS: Rows = TableDefinition::new("snapshots");
-const MAIL: Rows = TableDefinition::new("letters");
+const MAIL: Rows = TableDefinition::new("mail");
 
 /// The kinds of records of a slot, as the last part of the key.
 const PROMISE: u8 = 0;
 const VOTE: u8 = 1;
 
-/// The version of the table format. A release reads its own format and earlier ones. The first format was never
-/// released.
-const FORMAT: u64 = 2;
-const FIRST: u64 = 2;
+/// The version of the table format. A release reads its own format and earlier ones. Formats before the third were
+/// never released.
+const FORMAT: u64 = 3;
+const FIRST: u64 = 3;
 /// An upper bound for the length of the part of a key after the council, which is at most a public key and an
 /// operation id.
 const LONGEST_KEY: usize = 64;
@@ -95,6 +95,7 @@ impl From<OpenError> for StoreError {
             OpenError::InUse => Self::InUse,
             OpenError::Format(found) => Self::Format(found),
             OpenError::Disk(why) => Self::Disk(why),
+            OpenError::NoMetadata => Self::Disk(OpenError::NoMetadata.to_string()),
         }
     }
 }
@@ -468,7 +469,7 @@ mod tests {
         assert_eq!(Store::open_with(disk.handle(), 1).unwrap_err(), StoreError::Format(FORMAT + 1));
     }
 
-    /// `HOLDOFF_SEED=… cargo test -p holdoff-council --lib after_a_crash` starts at another seed.
+    /// `HOLDOFF_SEED=… cargo test -p holdoff-council --lib a_crash_loses_no` starts at another seed.
     #[test]
     fn a_crash_loses_no_acknowledged_batch_and_splits_none() {
         let first = std::env::var("HOLDOFF_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0);
@@ -486,7 +487,7 @@ mod tests {
                         "seed {seed}"
                     );
                     for written in 0.. {
-                        assert!(written < 200, "seed {seed}: what is written does not reach the disk");
+                        assert!(written < 200, "seed {seed}: the power did not fail in 200 writes");
                         let batch = batch(&mut rng);
                         let mut after = model.clone();
                         after.write(&batch);
@@ -497,7 +498,7 @@ mod tests {
                         interrupted += 1;
                         assert!(
                             store.write([]).is_err() && store.load(council(0)).is_err(),
-                            "it is of no use now"
+                            "a store rejects all calls after a failed write"
                         );
                         drop(store);
                         disk.crash(|| rng.u32(..));

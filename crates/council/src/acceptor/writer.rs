@@ -314,18 +314,18 @@ impl<W: Watcher> WriterThread<W> {
 
     fn reply(&self, path: ReplyPath<W>, answers: Vec<AddressedReply>) {
         let ReplyPath { council, kind, from, reply } = path;
-        let mut told = Vec::new();
+        let mut replies = Vec::new();
         for AddressedReply { to, reply } in answers {
             match to {
-                Recipient::Requester => told.push(reply),
+                Recipient::Requester => replies.push(reply),
                 Recipient::Watchers => self.push(council, from, reply),
             }
         }
-        let refusal = told.iter().find_map(|reply| match reply {
+        let refusal = replies.iter().find_map(|reply| match reply {
             AcceptorReply::Refused { why, .. } => Some(why.name()),
             _ => None,
         });
-        metrics::asked(kind, refusal.is_some());
+        metrics::requested(kind, refusal.is_some());
         refusal.into_iter().for_each(metrics::refused);
         let mut stats = self.shared.stats();
         stats.requested(kind);
@@ -334,7 +334,7 @@ impl<W: Watcher> WriterThread<W> {
         }
         drop(stats);
         // The client may have disconnected; its request is processed all the same.
-        drop(reply.send(told));
+        drop(reply.send(replies));
     }
 
     fn push(&self, council: CouncilId, but: Option<W::Id>, reply: AcceptorReply) {

@@ -4,7 +4,7 @@ use holdoff_testbed::fault::is_injected;
 
 use super::*;
 use crate::device::CouncilFault;
-use crate::simulation::Pen;
+use crate::simulation::TestSigner;
 use crate::{Batch, Signer};
 
 const COUNCIL: CouncilId = CouncilId([7; 16]);
@@ -31,7 +31,7 @@ fn ballot(slot: Slot) -> Ballot {
 fn accept(slot: Slot, next: Option<Ballot>) -> AcceptorRequest {
     let (operations, withdrawn) = (Vec::new(), Vec::new());
     let batch = Batch { previous: Digest::default(), operations, withdrawn, nonce: slot.0 };
-    let value = SlotValue::sign(COUNCIL, slot, &batch, &Pen(requester(1).key) as &dyn Signer).unwrap();
+    let value = SlotValue::sign(COUNCIL, slot, &batch, &TestSigner(requester(1).key) as &dyn Signer).unwrap();
     AcceptorRequest::Accept { slot, ballot: ballot(slot), value, next }
 }
 
@@ -42,7 +42,7 @@ impl Fixture {
 
     fn request(&mut self, by: u8, request: AcceptorRequest) -> Vec<AcceptorReply> {
         let requester = requester(by);
-        let held = self.acceptor.answer(&requester, request, &Pen(requester.key));
+        let held = self.acceptor.answer(&requester, request, &TestSigner(requester.key));
         let stored = &mut self.stored;
         let answers = held.release(|records| {
             stored.extend(records);
@@ -102,7 +102,11 @@ fn mail_is_deleted_when_its_addressee_connects() {
     );
     fixture.request(7, AcceptorRequest::Fetch { after: Slot(0) });
     fixture.restart(Quota::default());
-    assert_eq!((fixture.mail(8), fixture.mail(9)), (1, 1), "other devices do not delete it");
+    assert_eq!(
+        (fixture.mail(8), fixture.mail(9)),
+        (1, 1),
+        "a request of another device does not delete the mail"
+    );
     fixture.request(8, AcceptorRequest::Fetch { after: Slot(0) });
     assert_eq!((fixture.mail(8), fixture.mail(9), fixture.acceptor.bytes()), (0, 1, bytes / 2));
     fixture.restart(Quota::default());
@@ -123,7 +127,7 @@ fn collected_invitations_free_their_quota() {
     assert_eq!(
         fixture.post(4, 9),
         AcceptorReply::Refused { slot: None, why: RequestRefusal::Full },
-        "the limit is as it was"
+        "collected mail does not raise the quota"
     );
 }
 
@@ -143,8 +147,8 @@ fn a_snapshot_frees_the_quota_of_a_full_council() {
     let mut fixture = Fixture::new(Quota { slots: 10, ..Quota::default() });
     assert_eq!(fixture.decide(1, 11), Err(RequestRefusal::Full));
     let snapshot = CouncilSnapshot { slot: Slot(10), bytes: "the state after ten slots".into() };
-    let told = fixture.request(2, AcceptorRequest::Compact { snapshot: snapshot.clone() });
-    assert_eq!(told, [AcceptorReply::Compacted { slot: Slot(10), digest: snapshot.digest() }]);
+    let replies = fixture.request(2, AcceptorRequest::Compact { snapshot: snapshot.clone() });
+    assert_eq!(replies, [AcceptorReply::Compacted { slot: Slot(10), digest: snapshot.digest() }]);
     assert_eq!(fixture.decide(11, 10), Ok(()));
 }
 
@@ -152,8 +156,8 @@ fn a_snapshot_frees_the_quota_of_a_full_council() {
 fn a_promise_for_the_next_slot_counts_against_the_quota() {
     let mut fixture = Fixture::new(Quota { slots: 10, ..Quota::default() });
     let refused = (1..30).map(Slot).find(|slot| {
-        let told = fixture.request(1, accept(*slot, Some(ballot(slot.next()))));
-        matches!(told.as_slice(), [AcceptorReply::Refused { why: RequestRefusal::Full, .. }])
+        let replies = fixture.request(1, accept(*slot, Some(ballot(slot.next()))));
+        matches!(replies.as_slice(), [AcceptorReply::Refused { why: RequestRefusal::Full, .. }])
     });
     assert_eq!((refused, fixture.acceptor.slots()), (Some(Slot(11)), 10));
 }
@@ -189,12 +193,12 @@ fn announced_operations_are_limited_to_the_size_of_an_answer() {
     let mut fixture = Fixture::new(Quota::default());
     let announce = (0..4_u64).map(|number| {
         let body = Bytes::from(vec![0; 50 * 1024]);
-        SignedOperation::sign(COUNCIL, id(number), Slot(0), body, &Pen(requester(1).key))
+        SignedOperation::sign(COUNCIL, id(number), Slot(0), body, &TestSigner(requester(1).key))
     });
     let ballot = Ballot::new(Slot(1), 1, requester(1).node);
-    let told =
+    let replies =
         fixture.request(1, AcceptorRequest::Prepare { slot: Slot(1), ballot, announce: announce.collect() });
-    let [AcceptorReply::Promise { announced, .. }] = told.as_slice() else { panic!("{told:?}") };
+    let [AcceptorReply::Promise { announced, .. }] = replies.as_slice() else { panic!("{replies:?}") };
     assert_eq!(announced.iter().map(|operation| operation.id).collect::<Vec<_>>(), [id(0), id(1)]);
 }
 

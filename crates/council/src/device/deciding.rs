@@ -124,7 +124,7 @@ impl<M: Machine> Device<M> {
     ) {
         let (slot, ballot) = (self.round.slot, accepting.ballot());
         let next = match ahead {
-            Lookahead::Asked(preparing) => Some(preparing.ballot()),
+            Lookahead::Requested(preparing) => Some(preparing.ballot()),
             _ => None,
         };
         for to in accepting.unanswered() {
@@ -265,7 +265,7 @@ impl<M: Machine> Device<M> {
         }
         let Some(configuration) = self.state.configuration() else { return (Lookahead::No, When::Now) };
         let (preparing, when) = self.prepare(self.round.slot.next(), 0, configuration, out);
-        (Lookahead::Asked(preparing), when)
+        (Lookahead::Requested(preparing), when)
     }
 
     fn start_accepting(
@@ -319,14 +319,14 @@ impl<M: Machine> Device<M> {
         ahead: Lookahead,
         next: Option<PromiseReply<SlotValue>>,
     ) -> Lookahead {
-        let (Lookahead::Asked(preparing), Some(reply)) = (&ahead, next) else { return ahead };
+        let (Lookahead::Requested(preparing), Some(reply)) = (&ahead, next) else { return ahead };
         if let PromiseReply::Promise { accepted: Some(vote), .. } = &reply
             && !self.is_genuine(self.round.slot.next(), &vote.value)
         {
             return ahead;
         }
         match preparing.clone().answer(from, reply) {
-            PrepareOutcome::Waiting(preparing) => Lookahead::Asked(preparing),
+            PrepareOutcome::Waiting(preparing) => Lookahead::Requested(preparing),
             PrepareOutcome::Free(free) => Lookahead::Ready(free),
             PrepareOutcome::Bound(_) | PrepareOutcome::Preempted(_) => Lookahead::No,
         }
@@ -352,7 +352,7 @@ impl<M: Machine> Device<M> {
         if self.round.slot == slot.next() && self.round.is_resting() && self.state.configuration() == before {
             match ahead {
                 Lookahead::No => {}
-                Lookahead::Asked(preparing) => self.round.phase = Phase::Preparing(preparing, sent),
+                Lookahead::Requested(preparing) => self.round.phase = Phase::Preparing(preparing, sent),
                 Lookahead::Ready(free) => self.round.phase = Phase::Ready(free),
             }
         }
@@ -407,8 +407,8 @@ impl<M: Machine> Device<M> {
         }
     }
 
-    /// Returns whether a value is signed for this slot. An acceptor that reports any other value lies, or was lied
-    /// to.
+    /// Returns whether a value is signed for this slot. An acceptor that reports any other value is faulty,
+    /// or has received a forged value.
     pub(super) fn is_genuine(&mut self, slot: Slot, value: &SlotValue) -> bool {
         let is_genuine = value.is_signed(self.state.council(), slot, &*self.verifier);
         self.counts.forged += u64::from(!is_genuine);
@@ -416,10 +416,10 @@ impl<M: Machine> Device<M> {
     }
 
     /// Stores announced operations of other members.
-    pub(super) fn hear(&mut self, announced: Vec<SignedOperation>) {
+    pub(super) fn add_announced(&mut self, announced: Vec<SignedOperation>) {
         for operation in announced {
             if operation.author != self.signer.public() {
-                self.announced.hear(operation, &self.state);
+                self.announced.add(operation, &self.state);
             }
         }
     }

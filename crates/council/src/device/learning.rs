@@ -42,9 +42,9 @@ const SNAPSHOTS: usize = 16;
 
 /// Returns whether these acceptors contain a majority of the current configuration. The configuration may have
 /// changed since they reported.
-pub(super) fn is_majority(said: &BTreeSet<NodeId>, configuration: &Configuration) -> bool {
+pub(super) fn is_majority(reporters: &BTreeSet<NodeId>, configuration: &Configuration) -> bool {
     let mut tally = Tally::default();
-    for node in said {
+    for node in reporters {
         tally.count(*node, configuration);
     }
     tally.is_quorum(configuration)
@@ -227,11 +227,11 @@ impl<M: Machine> Device<M> {
         if self.learning.snapshots.len() >= SNAPSHOTS {
             self.learning.snapshots.clear();
         }
-        let said = self.learning.snapshots.entry((slot, digest)).or_default();
+        let reporters = self.learning.snapshots.entry((slot, digest)).or_default();
         if configuration.contains(from) {
-            said.insert(from);
+            reporters.insert(from);
         }
-        if is_majority(said, &configuration) {
+        if is_majority(reporters, &configuration) {
             out.request(from, AcceptorRequest::Snapshot);
         }
     }
@@ -240,7 +240,7 @@ impl<M: Machine> Device<M> {
     pub(super) fn install(&mut self, snapshot: CouncilSnapshot, out: &mut Out<'_, M::Change>) {
         let Some(configuration) = self.state.configuration() else { return };
         let agreed = self.learning.snapshots.get(&(snapshot.slot, snapshot.digest()));
-        let is_agreed = agreed.is_some_and(|said| is_majority(said, &configuration));
+        let is_agreed = agreed.is_some_and(|reporters| is_majority(reporters, &configuration));
         if snapshot.slot <= self.state.applied() || !is_agreed {
             self.counts.forged += u64::from(!is_agreed);
             return;

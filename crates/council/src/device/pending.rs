@@ -339,7 +339,7 @@ pub(super) struct Announced(BTreeMap<OperationId, SignedOperation>);
 const REMEMBERED: usize = 256;
 
 impl Announced {
-    pub(super) fn hear<M: Machine>(&mut self, operation: SignedOperation, state: &CouncilState<M>) {
+    pub(super) fn add<M: Machine>(&mut self, operation: SignedOperation, state: &CouncilState<M>) {
         let is_over =
             state.operation_end(&operation.id).is_some() || !operation.may_happen_in(state.applied().next());
         if !is_over && (self.0.len() < REMEMBERED || self.0.contains_key(&operation.id)) {

@@ -22,7 +22,7 @@ pub(super) struct Round {
 
 /// The phase of a device in a slot.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "there is one of it in a device")]
+#[expect(clippy::large_enum_variant, reason = "a device has one value of this type")]
 pub(super) enum Phase {
     /// No activity.
     Resting,
@@ -42,7 +42,7 @@ pub(super) enum Lookahead {
     /// Not requested, or refused.
     No,
     /// Requested.
-    Asked(Preparing<SlotValue>),
+    Requested(Preparing<SlotValue>),
     /// Granted.
     Ready(Free),
 }

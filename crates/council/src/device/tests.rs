@@ -22,7 +22,7 @@ fn the_next_attempt_exceeds_the_preempting_ballot() {
     bench.submit(1);
     bench.refuse_promises(41);
     bench.wait_out();
-    assert_eq!(bench.prepared().expect("another attempt").attempt(), 42);
+    assert_eq!(bench.prepared().expect("the device starts another attempt").attempt(), 42);
 }
 
 #[test]
@@ -73,11 +73,11 @@ fn the_answer_timeout_grows_until_a_slow_acceptor_can_be_measured() {
         // The device must not repeat the next request sooner, or it could not tell which copy was answered.
         bench.promise(0);
         bench.promise(1);
-        let waits_us = bench.device.round.wakes_at_us().expect("votes are asked for") - bench.now_us;
+        let waits_us = bench.device.round.wakes_at_us().expect("the device waits for votes") - bench.now_us;
         assert!((3_000 * MS..=4_000 * MS).contains(&waits_us), "{waits_us}");
         bench.now_us += 3_000 * MS;
         bench.accept_all();
-        assert!(bench.device.round_trip_us() > 300 * MS, "it is measured again");
+        assert!(bench.device.round_trip_us() > 300 * MS, "the device has measured the round trip");
     }
 }
 
@@ -96,7 +96,10 @@ fn learning_ends_the_waiting() -> bool {
 #[test]
 fn a_waiting_device_processes_messages() {
     assert!(learning_ends_the_waiting());
-    assert!(!inject(CouncilFault::SleepInTheActor, learning_ends_the_waiting), "the defect is not seen");
+    assert!(
+        !inject(CouncilFault::SleepInTheActor, learning_ends_the_waiting),
+        "the injected fault was not found"
+    );
 }
 
 #[test]
@@ -118,10 +121,10 @@ fn an_attempt_ends_if_some_acceptors_refuse_and_the_others_are_silent() {
     bench.submit(1);
     bench.promise(0);
     bench.refuse_promise(1, 9);
-    assert_eq!(bench.prepared(), None, "the third may still promise");
+    assert_eq!(bench.prepared(), None, "the third acceptor may still promise");
     bench.wait_out();
     bench.wait_out();
-    assert_eq!(bench.prepared().expect("another attempt").attempt(), 10);
+    assert_eq!(bench.prepared().expect("the device starts another attempt").attempt(), 10);
 }
 
 #[test]
@@ -167,7 +170,7 @@ fn an_unsigned_value_is_ignored() {
     bench.promise_with(0, 3, &forged);
     bench.promise_with(1, 3, &forged);
     assert_eq!(bench.device.counts().forged, 2);
-    assert_eq!(bench.accepted_value(), None, "these are not even promises");
+    assert_eq!(bench.accepted_value(), None, "a promise with a forged value does not count");
 }
 
 #[test]
@@ -195,7 +198,7 @@ fn a_lone_writer_needs_one_round_trip_from_its_second_slot_on() {
     bench.accept_all();
     // The device proposes the third operation under the promise that came with the vote for the second.
     bench.submit(3);
-    assert!(bench.accepted_value().is_some(), "proposed at once");
+    assert!(bench.accepted_value().is_some(), "the device proposes without a prepare phase");
     bench.accept_all();
     assert_eq!(bench.device.state().applied(), Slot(3));
 }
@@ -248,7 +251,11 @@ fn a_device_with_an_unused_promise_still_learns_decisions() {
     let others = bench.value_of_another(9);
     bench.history(0, 3, &others);
     bench.wait_out();
-    assert_eq!(bench.prepared().map(Ballot::attempt), Some(2), "it proposes what it heard of, to learn it");
+    assert_eq!(
+        bench.prepared().map(Ballot::attempt),
+        Some(2),
+        "the device proposes the reported value to learn its outcome"
+    );
 }
 
 #[test]
@@ -258,7 +265,7 @@ fn operations_of_a_removed_member_are_never_applied() {
     let operation = bench.operation_of_another(5);
     let state = bench.device.state();
     let mut machine = state.machine().clone();
-    assert!(state.check(&mut machine.clone(), &operation, &bench.pen()).is_ok());
+    assert!(state.check(&mut machine.clone(), &operation, &bench.signer()).is_ok());
     let position = crate::machine::Position { slot: Slot(4), ..state.position() };
     let me = bench.device.key();
     for change in
@@ -267,7 +274,7 @@ fn operations_of_a_removed_member_are_never_applied() {
         let body = machine.build(&change, &position).unwrap();
         machine.apply(&me, &body, &position).unwrap();
     }
-    assert!(state.check(&mut machine, &operation, &bench.pen()).is_err());
+    assert!(state.check(&mut machine, &operation, &bench.signer()).is_err());
 }
 
 #[test]

@@ -185,7 +185,7 @@ impl LinkTask {
         let (link, council, expected) = (self.link.clone(), self.context.council, self.incarnation);
         let incarnation = self.context.incarnation;
         let mut under_way = FuturesUnordered::new();
-        let asked = |request: AcceptorRequest, tag: u64| {
+        let call = |request: AcceptorRequest, tag: u64| {
             let link = link.clone();
             async move {
                 let reply = link
@@ -198,7 +198,7 @@ impl LinkTask {
             }
         };
         let after = Slot(self.context.applied.load(Ordering::Relaxed));
-        under_way.push(asked(AcceptorRequest::Fetch { after }, 0));
+        under_way.push(call(AcceptorRequest::Fetch { after }, 0));
         let mut is_wanted = true;
         loop {
             tokio::select! {
@@ -206,13 +206,13 @@ impl LinkTask {
                     Some(PushEvent::Push(bytes)) => self.handle_push(&bytes).await,
                     Some(PushEvent::Missed(_)) => {
                         let after = Slot(self.context.applied.load(Ordering::Relaxed));
-                        under_way.push(asked(AcceptorRequest::Fetch { after }, 0));
+                        under_way.push(call(AcceptorRequest::Fetch { after }, 0));
                     }
                     Some(_) => return is_wanted,
                     None => return false,
                 },
                 queued = self.queue.recv(), if is_wanted && under_way.len() < UNDER_WAY => match queued {
-                    Some((request, tag)) => under_way.push(asked(request, tag)),
+                    Some((request, tag)) => under_way.push(call(request, tag)),
                     None => is_wanted = false,
                 },
                 Some((reply, tag)) = under_way.next() => match reply {

@@ -26,7 +26,7 @@ pub(super) struct CatchUps {
 
 struct CatchUp {
     tag: u64,
-    heard: BTreeMap<NodeId, Slot>,
+    reported: BTreeMap<NodeId, Slot>,
     reply: oneshot::Sender<Result<Slot, Error>>,
 }
 
@@ -38,7 +38,7 @@ impl CatchUps {
             return drop(reply.send(Err(Error::Busy)));
         }
         self.last += 1;
-        self.waiting.push(CatchUp { tag: self.last, heard: BTreeMap::new(), reply });
+        self.waiting.push(CatchUp { tag: self.last, reported: BTreeMap::new(), reply });
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -46,25 +46,26 @@ impl CatchUps {
     }
 
     /// Processes an acceptor's reply to the request with this tag.
-    pub(super) fn hear(&mut self, from: NodeId, tag: u64, reply: &AcceptorReply) {
+    pub(super) fn record_reply(&mut self, from: NodeId, tag: u64, reply: &AcceptorReply) {
         let AcceptorReply::History { latest, .. } = reply else { return };
         // The reply to a later request answers earlier callers, too.
         for reader in self.waiting.iter_mut().filter(|reader| reader.tag <= tag) {
-            reader.heard.entry(from).or_insert(*latest);
+            reader.reported.entry(from).or_insert(*latest);
         }
     }
 
     /// Returns the acceptors to ask again, and the tag of the request.
-    pub(super) fn unheard(&self, of: &Configuration) -> Vec<(NodeId, u64)> {
-        let is_unheard = |node: &&NodeId| self.waiting.iter().any(|reader| !reader.heard.contains_key(node));
-        of.acceptors().iter().filter(is_unheard).map(|node| (*node, self.last)).collect()
+    pub(super) fn unanswered(&self, of: &Configuration) -> Vec<(NodeId, u64)> {
+        let is_unanswered =
+            |node: &&NodeId| self.waiting.iter().any(|reader| !reader.reported.contains_key(node));
+        of.acceptors().iter().filter(is_unanswered).map(|node| (*node, self.last)).collect()
     }
 
     /// Answers the callers whose condition holds.
     pub(super) fn answer(&mut self, applied: Slot, of: &Configuration) {
         for reader in std::mem::take(&mut self.waiting) {
             let mut tally = Tally::default();
-            for (node, _) in reader.heard.iter().filter(|(_, latest)| **latest <= applied) {
+            for (node, _) in reader.reported.iter().filter(|(_, latest)| **latest <= applied) {
                 tally.count(*node, of);
             }
             if tally.is_quorum(of) {
@@ -83,14 +84,14 @@ mod tests {
     #[test]
     fn a_catch_up_ends_when_a_majority_has_answered_and_its_slots_are_applied() {
         let three = Configuration::new([1, 2, 3].map(NodeId)).unwrap();
-        let said = |latest| AcceptorReply::History { votes: Vec::new(), latest: Slot(latest) };
+        let history = |latest| AcceptorReply::History { votes: Vec::new(), latest: Slot(latest) };
         let (mut catch_ups, (reply, mut answer)) = (CatchUps::default(), oneshot::channel());
-        catch_ups.hear(NodeId(3), 1, &said(0));
+        catch_ups.record_reply(NodeId(3), 1, &history(0));
         catch_ups.take(reply);
-        assert_eq!(catch_ups.unheard(&three).len(), 3, "a reply before the call does not count");
-        catch_ups.hear(NodeId(1), 0, &said(0));
-        catch_ups.hear(NodeId(1), 1, &said(1));
-        catch_ups.hear(NodeId(2), 1, &said(2));
+        assert_eq!(catch_ups.unanswered(&three).len(), 3, "a reply before the call does not count");
+        catch_ups.record_reply(NodeId(1), 0, &history(0));
+        catch_ups.record_reply(NodeId(1), 1, &history(1));
+        catch_ups.record_reply(NodeId(2), 1, &history(2));
         catch_ups.answer(Slot(1), &three);
         assert!(answer.try_recv().is_err(), "slot 2 may be decided and is not applied");
         catch_ups.answer(Slot(2), &three);

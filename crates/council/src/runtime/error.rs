@@ -28,12 +28,12 @@ pub enum Error {
     },
     /// A newer release wrote the store. Nothing has changed.
     #[error(
-        "the device's store has format {found}, and this release reads formats up to {known}: use a newer release"
+        "the device's store has format {found}, and this release reads format {known}: use the release that wrote it"
     )]
-    NewerFormat {
+    Format {
         /// The format of the store.
         found: u64,
-        /// The latest format that this release reads.
+        /// The format that this release reads.
         known: u64,
     },
     /// The disk has failed. The device has stopped, and has sent no message that depends on unstored records.

@@ -105,7 +105,7 @@ impl Joining {
         by: Option<PublicKey>,
         options: &LinkOptions,
     ) -> Option<(PublicKey, CouncilSnapshot)> {
-        let replies = self.asked(link, council, AcceptorRequest::Collect).await?.replies;
+        let replies = self.call(link, council, AcceptorRequest::Collect).await?.replies;
         let mail = replies.into_iter().filter_map(|reply| match reply {
             AcceptorReply::Mail(mail) => Some(mail),
             _ => None,
@@ -153,7 +153,7 @@ impl Joining {
                 let Ok((link, _)) = link(&self.key, acceptor.key, &acceptor.address, options) else {
                     continue;
                 };
-                let reply = self.asked(&link, council, AcceptorRequest::Fetch { after }).await;
+                let reply = self.call(&link, council, AcceptorRequest::Fetch { after }).await;
                 let reply = reply.filter(|reply| reply.incarnation == acceptor.incarnation);
                 for reply in reply.into_iter().flat_map(|reply| reply.replies) {
                     // The device only learns here: its outputs are discarded.
@@ -166,7 +166,7 @@ impl Joining {
         }
     }
 
-    async fn asked(&self, link: &Link, council: CouncilId, request: AcceptorRequest) -> Option<LinkReply> {
+    async fn call(&self, link: &Link, council: CouncilId, request: AcceptorRequest) -> Option<LinkReply> {
         let incarnation = self.store.incarnation();
         link.call_value_within(REQUEST_TIMEOUT, &LinkRequest::Council { incarnation, council, request })
             .await
@@ -184,7 +184,7 @@ impl Joining {
         let mut kept: BTreeMap<Digest, (Tally, CouncilSnapshot)> = BTreeMap::new();
         for acceptor in acceptors {
             let Ok((link, _)) = link(&self.key, acceptor.key, &acceptor.address, options) else { continue };
-            let reply = self.asked(&link, council, AcceptorRequest::Snapshot).await;
+            let reply = self.call(&link, council, AcceptorRequest::Snapshot).await;
             for reply in reply
                 .filter(|reply| reply.incarnation == acceptor.incarnation)
                 .into_iter()

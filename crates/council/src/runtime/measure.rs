@@ -21,7 +21,7 @@ impl MetricsRecorder {
         self.submitted.entry(id).or_insert_with(clock::now);
     }
 
-    pub(super) fn asked(&mut self, request: &AcceptorRequest) {
+    pub(super) fn requested(&mut self, request: &AcceptorRequest) {
         if let AcceptorRequest::Prepare { slot, .. } | AcceptorRequest::Accept { slot, .. } = request {
             self.began.entry(*slot).or_insert_with(clock::now);
         }

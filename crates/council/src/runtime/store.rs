@@ -27,20 +27,22 @@ use crate::{AttemptReserve, CouncilId, CouncilSnapshot, Mail, OperationId, Publi
 type Rows = TableDefinition<'static, &'static [u8], &'static [u8]>;
 type Slots = TableDefinition<'static, u64, &'static [u8]>;
 
-const NUMBERS: MetadataTable = TableDefinition::new("numbers");
-const ABOUT: TableDefinition<'static, &'static str, &'static [u8]> = TableDefinition::new("about");
+const METADATA: MetadataTable = TableDefinition::new("metadata");
+const IDENTITY: TableDefinition<'static, &'static str, &'static [u8]> = TableDefinition::new("identity");
 const PENDING: Rows = TableDefinition::new("pending");
 const ATTEMPTS: TableDefinition<'static, u64, u64> = TableDefinition::new("attempts");
 const APPLIED: Slots = TableDefinition::new("applied");
 const SNAPSHOT: Rows = TableDefinition::new("snapshot");
-const MAIL: Rows = TableDefinition::new("letters");
+const MAIL: Rows = TableDefinition::new("mail");
 
 const RESERVED: [&str; 2] = ["reserved slot", "reserved attempt"];
 
-/// The format of the tables. A release reads its own format and earlier ones.
-const FORMAT: u64 = 1;
+/// The format of the tables. A release reads its own format and earlier ones. Formats before the second were never
+/// released.
+const FORMAT: u64 = 2;
+const FIRST: u64 = 2;
 const SCHEMA: StoreSchema =
-    StoreSchema { metadata: NUMBERS, formats: 1..=FORMAT, cache_bytes: 4 * 1024 * 1024, create_tables };
+    StoreSchema { metadata: METADATA, formats: FIRST..=FORMAT, cache_bytes: 4 * 1024 * 1024, create_tables };
 
 /// The store of one device. Only one process can have it open.
 #[derive(Debug)]
@@ -59,8 +61,9 @@ impl Store {
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
         SCHEMA.open(path).map(Self).map_err(|error| match error {
             OpenError::InUse => Error::InUse(path.to_owned()),
-            OpenError::Format(found) => Error::NewerFormat { found, known: FORMAT },
+            OpenError::Format(found) => Error::Format { found, known: FORMAT },
             OpenError::Disk(why) => Error::Disk(why),
+            OpenError::NoMetadata => Error::Disk(OpenError::NoMetadata.to_string()),
         })
     }
 
@@ -78,7 +81,7 @@ impl Store {
     /// Returns the identity of the device; `None` if it has no council yet.
     pub(super) fn identity(&self) -> Result<Option<DeviceIdentity>, Error> {
         let transaction = self.0.database.begin_read().map_err(disk)?;
-        let table = transaction.open_table(ABOUT).map_err(disk)?;
+        let table = transaction.open_table(IDENTITY).map_err(disk)?;
         let (council, key) = (table.get("council").map_err(disk)?, table.get("key").map_err(disk)?);
         let (Some(council), Some(key)) = (council, key) else { return Ok(None) };
         Ok(Some(DeviceIdentity { council: decode(council.value())?, key: decode(key.value())? }))
@@ -88,7 +91,7 @@ impl Store {
     pub(super) fn initialize(&self, identity: &DeviceIdentity, state: &CouncilSnapshot) -> Result<(), Error> {
         let transaction = self.0.database.begin_write().map_err(disk)?;
         {
-            let mut table = transaction.open_table(ABOUT).map_err(disk)?;
+            let mut table = transaction.open_table(IDENTITY).map_err(disk)?;
             table.insert("council", encode(&identity.council)?.as_slice()).map_err(disk)?;
             table.insert("key", encode(&identity.key)?.as_slice()).map_err(disk)?;
         }
@@ -100,7 +103,7 @@ impl Store {
     pub(super) fn set_key(&self, key: &PublicKey) -> Result<(), Error> {
         let transaction = self.0.database.begin_write().map_err(disk)?;
         {
-            let mut table = transaction.open_table(ABOUT).map_err(disk)?;
+            let mut table = transaction.open_table(IDENTITY).map_err(disk)?;
             table.insert("key", encode(key)?.as_slice()).map_err(disk)?;
         }
         transaction.commit().map_err(disk)
@@ -138,7 +141,7 @@ impl Store {
             let value: SlotValue = decode(value.value())?;
             found.push(Record::Applied { slot: Slot(slot.value()), value });
         }
-        let numbers = transaction.open_table(NUMBERS).map_err(disk)?;
+        let numbers = transaction.open_table(METADATA).map_err(disk)?;
         let [slot, attempt] = RESERVED;
         let reserved = (numbers.get(slot).map_err(disk)?, numbers.get(attempt).map_err(disk)?);
         if let (Some(slot), Some(attempt)) = reserved {
@@ -177,7 +180,7 @@ impl Store {
 }
 
 fn create_tables(writing: &WriteTransaction) -> Result<(), redb::TableError> {
-    writing.open_table(ABOUT)?;
+    writing.open_table(IDENTITY)?;
     writing.open_table(APPLIED)?;
     writing.open_table(ATTEMPTS)?;
     [PENDING, SNAPSHOT, MAIL].into_iter().try_for_each(|rows| writing.open_table(rows).map(drop))
@@ -195,7 +198,7 @@ fn put<W: Serialize>(transaction: &WriteTransaction, record: Record<W>) -> Resul
             table.insert(slot.0, attempt.max(before)).map(drop).map_err(disk)
         }
         Record::Reserved(reserve) => {
-            let mut numbers = transaction.open_table(NUMBERS).map_err(disk)?;
+            let mut numbers = transaction.open_table(METADATA).map_err(disk)?;
             let [slot, attempt] = RESERVED;
             numbers.insert(slot, reserve.through.0).map_err(disk)?;
             numbers.insert(attempt, reserve.attempt).map(drop).map_err(disk)

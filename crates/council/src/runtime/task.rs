@@ -47,11 +47,11 @@ pub(super) struct Submission<M: Machine> {
     pub(super) reply: oneshot::Sender<Result<Outcome, Error>>,
 }
 
-#[expect(clippy::large_enum_variant, reason = "it is made, passed on and taken apart at once")]
+#[expect(clippy::large_enum_variant, reason = "an event is created, passed on and matched at once")]
 enum Event<M: Machine> {
-    Heard(ReceivedReply),
-    Asked(Command<M>),
-    Time,
+    Reply(ReceivedReply),
+    Command(Command<M>),
+    Tick,
 }
 
 type Unstored<M> = Deferred<Vec<Record<<M as Machine>::Change>>, Vec<Output>>;
@@ -194,12 +194,12 @@ where
         }
         wake = self.store_at.map_or(wake, |store_at| store_at.min(wake));
         if wake <= clock::now() {
-            return Some(Event::Time);
+            return Some(Event::Tick);
         }
         tokio::select! {
-            heard = self.inbox.recv() => heard.map(Event::Heard),
-            asked = self.commands.recv() => asked.map(Event::Asked),
-            () = clock::sleep_until(wake) => Some(Event::Time),
+            reply = self.inbox.recv() => reply.map(Event::Reply),
+            command = self.commands.recv() => command.map(Event::Command),
+            () = clock::sleep_until(wake) => Some(Event::Tick),
         }
     }
 
@@ -208,8 +208,8 @@ where
         let before = self.device.state().applied();
         self.take(first)?;
         for _ in 1..BATCH {
-            let heard = self.inbox.try_recv().map(Event::Heard);
-            let Ok(more) = heard.or_else(|_| self.commands.try_recv().map(Event::Asked)) else { break };
+            let reply = self.inbox.try_recv().map(Event::Reply);
+            let Ok(more) = reply.or_else(|_| self.commands.try_recv().map(Event::Command)) else { break };
             self.take(more)?;
         }
         let is_time = self.store_at.is_some_and(|store_at| store_at <= clock::now());
@@ -231,20 +231,20 @@ where
 
     fn take(&mut self, event: Event<M>) -> Result<(), Error> {
         match event {
-            Event::Time => return self.step(Input::Tick),
-            Event::Heard(ReceivedReply { from, reply, tag }) => {
-                self.catch_ups.hear(from, tag, &reply);
+            Event::Tick => return self.step(Input::Tick),
+            Event::Reply(ReceivedReply { from, reply, tag }) => {
+                self.catch_ups.record_reply(from, tag, &reply);
                 return self.step(Input::Reply { from, reply });
             }
-            Event::Asked(Command::Submit(submission)) => return self.submit(submission),
-            Event::Asked(Command::State(reply)) => drop(reply.send(self.view())),
-            Event::Asked(Command::Status(reply)) => drop(reply.send(self.status())),
-            Event::Asked(Command::CatchUp(reply)) => {
+            Event::Command(Command::Submit(submission)) => return self.submit(submission),
+            Event::Command(Command::State(reply)) => drop(reply.send(self.view())),
+            Event::Command(Command::Status(reply)) => drop(reply.send(self.status())),
+            Event::Command(Command::CatchUp(reply)) => {
                 self.catch_ups.take(reply);
                 self.read_again = clock::now();
             }
-            Event::Asked(Command::Settle(reply)) => self.settle(reply),
-            Event::Asked(Command::Stop(reply)) => self.stopping = Some(reply),
+            Event::Command(Command::Settle(reply)) => self.settle(reply),
+            Event::Command(Command::Stop(reply)) => self.stopping = Some(reply),
         }
         Ok(())
     }
@@ -320,7 +320,7 @@ where
     fn perform(&mut self, output: Output) {
         match output {
             Output::Send { to, request } => {
-                self.metrics_recorder.asked(&request);
+                self.metrics_recorder.requested(&request);
                 if let Some(link) = self.links.get(&to) {
                     link.request(request, 0);
                 }
@@ -414,7 +414,7 @@ where
         }
         self.read_again = clock::now() + AGAIN;
         let after = self.device.state().applied();
-        for (node, tag) in self.catch_ups.unheard(&configuration) {
+        for (node, tag) in self.catch_ups.unanswered(&configuration) {
             if let Some(link) = self.links.get(&node) {
                 link.request(AcceptorRequest::Fetch { after }, tag);
             }

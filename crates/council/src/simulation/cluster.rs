@@ -4,16 +4,16 @@ use holdoff_sim::Micros;
 use holdoff_sim::kernel::{Incident, Latency, LinkModel, NodeId, SimRng, Skew, World, mix};
 
 use super::node::{ACCEPTORS, Common, Dying, FIRST_DEVICE, Machine, SPARE, acceptor, key};
-use super::truth::{Oracle, Violation};
+use super::oracle::{Oracle, Violation};
 use crate::machine::{CouncilChange, Machine as _, Members};
 use crate::{Device, DeviceCounters, Input, Mail, OperationEnd, OperationId, Options, Quota, Record, Slot};
 
 const MS: u64 = 1_000;
 const SECOND: u64 = 1_000 * MS;
 /// The duration of the phase with faults. After it all faults are healed.
-const TROUBLE_US: u64 = 20 * SECOND;
+const FAULTS_US: u64 = 20 * SECOND;
 /// The time after the healing by which all operations must have ended.
-const PEACE_US: u64 = 120 * SECOND;
+const RECOVERY_US: u64 = 120 * SECOND;
 
 /// A latency with a uniform distribution between these limits.
 pub(super) fn between_ms(low: u64, high: u64) -> Latency {
@@ -39,7 +39,7 @@ pub(super) struct Plan {
     /// Whether acceptors lose power during a write.
     pub(super) tears: bool,
     /// Whether nodes are down for a moment again and again.
-    pub(super) restless: bool,
+    pub(super) frequent_outages: bool,
 }
 
 impl Plan {
@@ -71,7 +71,7 @@ impl Plan {
             skews: often(&mut rng),
             wipes: often(&mut rng),
             reconfigures: often(&mut rng),
-            restless: rng.happens(0.4),
+            frequent_outages: rng.happens(0.4),
             tears: rng.happens(0.5),
         }
     }
@@ -98,13 +98,13 @@ pub(super) struct Cluster {
     plan: Plan,
     world: World<Machine>,
     rng: SimRng,
-    truth: Oracle,
-    asked: Vec<SubmittedOperation>,
+    oracle: Oracle,
+    submitted: Vec<SubmittedOperation>,
     /// The number of outputs of each device that were checked.
     seen: Vec<usize>,
     wiped: u64,
     killed_within: u64,
-    blinked: u64,
+    brief_outages: u64,
     torn: u64,
     reconfigured: u64,
     compacted: u64,
@@ -120,12 +120,12 @@ impl Cluster {
             rng: SimRng::of(mix(plan.seed, 99), 1),
             plan,
             world,
-            truth: Oracle::default(),
-            asked: Vec::new(),
+            oracle: Oracle::default(),
+            submitted: Vec::new(),
             seen: vec![0; nodes as usize],
             wiped: 0,
             killed_within: 0,
-            blinked: 0,
+            brief_outages: 0,
             torn: 0,
             reconfigured: 0,
             compacted: 0,
@@ -134,33 +134,33 @@ impl Cluster {
 
     /// Runs the phase with faults, then the phase without. Checks the invariants after every event.
     pub(super) fn run(mut self) -> Result<RunReport, Violation> {
-        let mut next_wish = 0;
-        let mut next_trouble = SECOND;
-        let mut next_blink = if self.plan.restless { SECOND } else { u64::MAX };
-        while self.world.now_us() < TROUBLE_US {
-            if self.world.now_us() >= next_wish {
+        let mut next_submission = 0;
+        let mut next_fault = SECOND;
+        let mut next_outage = if self.plan.frequent_outages { SECOND } else { u64::MAX };
+        while self.world.now_us() < FAULTS_US {
+            if self.world.now_us() >= next_submission {
                 // Often several operations at once, because contention is the purpose of this test.
                 for _ in 0..self.rng.between(1, 4) {
                     self.change();
                 }
-                next_wish =
-                    self.world.now_us() + self.rng.between(1, TROUBLE_US / u64::from(self.plan.operations));
+                next_submission =
+                    self.world.now_us() + self.rng.between(1, FAULTS_US / u64::from(self.plan.operations));
             }
-            if self.world.now_us() >= next_trouble {
-                self.trouble();
-                next_trouble = self.world.now_us() + self.rng.between(200 * MS, 3 * SECOND);
+            if self.world.now_us() >= next_fault {
+                self.inject_fault();
+                next_fault = self.world.now_us() + self.rng.between(200 * MS, 3 * SECOND);
             }
-            if self.world.now_us() >= next_blink {
-                self.blink();
-                next_blink = self.world.now_us() + self.rng.between(20 * MS, 400 * MS);
+            if self.world.now_us() >= next_outage {
+                self.brief_outage();
+                next_outage = self.world.now_us() + self.rng.between(20 * MS, 400 * MS);
             }
-            self.go_on(next_wish.min(next_trouble).min(next_blink))?;
+            self.run_until(next_submission.min(next_fault).min(next_outage))?;
         }
         self.heal();
         self.replace_wiped();
-        while self.world.now_us() < TROUBLE_US + PEACE_US && self.unfinished().is_some() {
+        while self.world.now_us() < FAULTS_US + RECOVERY_US && self.unfinished().is_some() {
             let until_us = self.world.now_us() + SECOND;
-            self.go_on(until_us)?;
+            self.run_until(until_us)?;
         }
         if let Some(broken) = self.unfinished() {
             if std::env::var_os("HOLDOFF_COUNCIL_SEED").is_some() {
@@ -169,34 +169,34 @@ impl Cluster {
             return Err(broken);
         }
         self.read_states()?;
-        self.truth.check_words()?;
+        self.oracle.check_outcomes()?;
         self.check_mail()?;
-        Ok(self.ran())
+        Ok(self.report())
     }
 
-    fn go_on(&mut self, until_us: u64) -> Result<(), Violation> {
+    fn run_until(&mut self, until_us: u64) -> Result<(), Violation> {
         while self.world.now_us() < until_us {
             if self.world.step().is_none() {
                 self.world.run_until(until_us);
             }
-            self.look()?;
+            self.check_outputs()?;
         }
         Ok(())
     }
 
     /// Checks the new outputs of every device, and schedules the restart of dead nodes.
-    fn look(&mut self) -> Result<(), Violation> {
+    fn check_outputs(&mut self) -> Result<(), Violation> {
         for node in 0..self.world.nodes() {
-            let place = node as usize;
+            let index = node as usize;
             let outputs = self.world.disk(node).map_or(&[][..], |disk| &disk.outputs);
-            for output in outputs.iter().skip(self.seen[place]) {
-                self.truth.hear(node, output)?;
+            for output in outputs.iter().skip(self.seen[index]) {
+                self.oracle.observe(node, output)?;
             }
-            let is_news = outputs.len() > self.seen[place];
-            self.seen[place] = outputs.len();
+            let is_news = outputs.len() > self.seen[index];
+            self.seen[index] = outputs.len();
             let Some(machine) = self.world.node(node) else { continue };
             if let Some(device) = machine.device().filter(|_| is_news) {
-                self.truth.chain(node, device.state().applied(), device.state().chain())?;
+                self.oracle.chain(node, device.state().applied(), device.state().chain())?;
             }
             if machine.is_dead() {
                 let died = if node < FIRST_DEVICE { &mut self.torn } else { &mut self.killed_within };
@@ -209,21 +209,21 @@ impl Cluster {
         Ok(())
     }
 
-    fn some_device(&mut self) -> NodeId {
+    fn random_device(&mut self) -> NodeId {
         let last = self.world.nodes() - 1;
         NodeId::try_from(self.rng.between(u64::from(FIRST_DEVICE), u64::from(last))).unwrap_or(last)
     }
 
     /// Submits a random change on a random device.
     fn change(&mut self) {
-        let by = self.some_device();
-        let number = self.asked.len() as u64;
-        let someone = key(1_000 + self.rng.between(0, 12));
+        let by = self.random_device();
+        let number = self.submitted.len() as u64;
+        let member = key(1_000 + self.rng.between(0, 12));
         let compacts = self.rng.happens(0.1);
         let change = match self.rng.between(0, 9) {
             _ if compacts => CouncilChange::Compact { since: self.applied_by(by) },
-            0..=2 => CouncilChange::Remove { key: someone },
-            _ => CouncilChange::Add { key: someone, name: format!("m{number}") },
+            0..=2 => CouncilChange::Remove { key: member },
+            _ => CouncilChange::Add { key: member, name: format!("m{number}") },
         };
         self.compacted += u64::from(compacts);
         self.submit(by, change);
@@ -235,25 +235,25 @@ impl Cluster {
     }
 
     fn submit(&mut self, by: NodeId, change: CouncilChange) {
-        let id = OperationId((u128::from(self.plan.seed) << 64 | self.asked.len() as u128).to_be_bytes());
+        let id = OperationId((u128::from(self.plan.seed) << 64 | self.submitted.len() as u128).to_be_bytes());
         let mail = match &change {
             CouncilChange::Add { key, .. } => Some(Mail { to: *key, message: "welcome".into() }),
             _ => None,
         };
-        let patience_us = self.rng.between(SECOND, 30 * SECOND);
+        let timeout_us = self.rng.between(SECOND, 30 * SECOND);
         let has_mail = mail.is_some();
         let stored = self.world.act(by, |machine, disk, context| {
-            let deadline_us = context.now_us() + patience_us;
+            let deadline_us = context.now_us() + timeout_us;
             machine.step(disk, Input::Submit { id, change, mail, deadline_us }, context);
             disk.records
                 .iter()
                 .any(|record| matches!(record, Record::Submitted { id: known, .. } if *known == id))
         });
-        self.asked.push(SubmittedOperation { id, by, mail: has_mail, stored: stored.unwrap_or(false) });
+        self.submitted.push(SubmittedOperation { id, by, mail: has_mail, stored: stored.unwrap_or(false) });
     }
 
     /// Lets a random fault strike.
-    fn trouble(&mut self) {
+    fn inject_fault(&mut self) {
         let (now_us, last) = (self.world.now_us(), u64::from(self.world.nodes() - 1));
         let node = |number: u64| NodeId::try_from(number).unwrap_or(0);
         match self.rng.between(0, 6) {
@@ -270,12 +270,12 @@ impl Cluster {
                     .schedule(now_us + self.rng.between(100 * MS, 4 * SECOND), Incident::Restart(victim));
             }
             2 if self.plan.crashes => {
-                let victim = self.some_device();
+                let victim = self.random_device();
                 let how = if self.rng.happens(0.5) { Dying::BeforeStoring } else { Dying::AfterStoring };
                 self.world.act(victim, |machine, _, _| machine.die(how));
             }
             3 if self.plan.skews => {
-                let victim = self.some_device();
+                let victim = self.random_device();
                 let offset_us = i64::try_from(self.rng.between(0, 60)).unwrap_or(0) * 1_000_000 - 30_000_000;
                 let drift_ppm = i32::try_from(self.rng.between(0, 200_000)).unwrap_or(0) - 100_000;
                 self.world.set_skew(victim, Skew { offset_us, drift_ppm });
@@ -295,11 +295,11 @@ impl Cluster {
     }
 
     /// Lets a node be down for a moment.
-    fn blink(&mut self) {
+    fn brief_outage(&mut self) {
         let last = u64::from(self.world.nodes() - 1);
         let victim = NodeId::try_from(self.rng.between(0, last)).unwrap_or(0);
         if self.world.node(victim).is_some() {
-            self.blinked += 1;
+            self.brief_outages += 1;
             self.world.inject(Incident::Crash(victim));
             let back_us = self.world.now_us() + self.rng.between(1, 60 * MS);
             self.world.schedule(back_us, Incident::Restart(victim));
@@ -320,7 +320,7 @@ impl Cluster {
     fn reconfigure(&mut self) {
         let spare = ACCEPTORS + u32::try_from(self.reconfigured).unwrap_or(0);
         debug_assert!(spare < ACCEPTORS + SPARE);
-        let by = self.some_device();
+        let by = self.random_device();
         if self.world.node(by).is_some() {
             self.reconfigured += 1;
             self.submit(by, CouncilChange::AddAcceptor(acceptor(spare, 0)));
@@ -366,7 +366,7 @@ impl Cluster {
                 return Some(Violation::NeverEnded { node, id });
             }
             if device.unposted_mail().next().is_some() {
-                return Some(Violation::Late(format!("node {node} has letters to post")));
+                return Some(Violation::Late(format!("node {node} has unposted mail")));
             }
             let applied = device.state().applied();
             if applied < latest {
@@ -411,9 +411,9 @@ impl Cluster {
     fn read_states(&mut self) -> Result<(), Violation> {
         for node in FIRST_DEVICE..self.world.nodes() {
             let Some(device) = self.world.node(node).and_then(Machine::device) else { continue };
-            for asked in &self.asked {
-                if let Some(OperationEnd::Applied(slot)) = device.state().operation_end(&asked.id) {
-                    self.truth.carried_out(asked.id, slot)?;
+            for submitted in &self.submitted {
+                if let Some(OperationEnd::Applied(slot)) = device.state().operation_end(&submitted.id) {
+                    self.oracle.record_applied(submitted.id, slot)?;
                 }
             }
         }
@@ -422,29 +422,35 @@ impl Cluster {
 
     /// Checks that the mail of every committed operation is stored at one acceptor at least.
     fn check_mail(&self) -> Result<(), Violation> {
-        for asked in self.asked.iter().filter(|asked| asked.mail) {
-            if self.truth.committed(&asked.id).is_none() {
+        for submitted in self.submitted.iter().filter(|submitted| submitted.mail) {
+            if self.oracle.committed(&submitted.id).is_none() {
                 continue;
             }
             let keeps = |node: &NodeId| {
                 let machine = self.world.node(*node).and_then(Machine::core);
-                machine.is_some_and(|core| core.has_mail(&asked.id))
+                machine.is_some_and(|core| core.has_mail(&submitted.id))
             };
             if (0..FIRST_DEVICE).filter(keeps).count() == 0 {
-                return Err(Violation::MailLost(asked.id));
+                return Err(Violation::MailLost(submitted.id));
             }
         }
         Ok(())
     }
 
-    fn ran(&self) -> RunReport {
+    fn report(&self) -> RunReport {
         let faults = self.world.faults();
         let devices = (FIRST_DEVICE..self.world.nodes()).filter_map(|node| self.world.node(node)?.device());
         let sum =
             |count: fn(&DeviceCounters) -> u64| devices.clone().map(|device| count(device.counts())).sum();
-        let ended = self.asked.iter().filter(|asked| !self.truth.said(&asked.id).is_empty()).count();
-        let carried_out = self.asked.iter().filter(|asked| self.truth.committed(&asked.id).is_some());
-        let lost = self.asked.iter().filter(|asked| !asked.stored && asked.by >= FIRST_DEVICE).count();
+        let ended =
+            self.submitted.iter().filter(|submitted| !self.oracle.outcomes(&submitted.id).is_empty()).count();
+        let applied_operations =
+            self.submitted.iter().filter(|submitted| self.oracle.committed(&submitted.id).is_some());
+        let lost = self
+            .submitted
+            .iter()
+            .filter(|submitted| !submitted.stored && submitted.by >= FIRST_DEVICE)
+            .count();
         RunReport {
             faults: vec![
                 ("lost", faults.lost),
@@ -453,26 +459,26 @@ impl Cluster {
                 ("partitioned", faults.partitioned),
                 ("crashed", faults.crashed),
                 ("killed within a step", self.killed_within),
-                ("down for a moment", self.blinked),
-                ("torn in a write", self.torn),
+                ("brief outages", self.brief_outages),
+                ("torn writes", self.torn),
                 ("skewed", faults.skewed),
                 ("wiped", self.wiped),
                 ("reconfigured", self.reconfigured),
                 ("compacted", self.compacted),
-                ("told that it is full", sum(|counts| counts.refused)),
+                ("refused requests", sum(|counts| counts.refused)),
             ],
             counts: vec![
-                ("operations", self.asked.len() as u64),
-                ("operations carried out", carried_out.count() as u64),
+                ("operations", self.submitted.len() as u64),
+                ("operations applied", applied_operations.count() as u64),
                 ("operations answered", ended as u64),
-                ("not even taken", lost as u64),
-                ("slots", self.truth.slots() as u64),
+                ("not stored", lost as u64),
+                ("slots", self.oracle.slots() as u64),
                 ("unknown", sum(|counts| counts.unknown)),
                 ("preempted", sum(|counts| counts.preempted_preparing + counts.preempted_accepting)),
                 ("lost slots", sum(|counts| counts.lost_slots)),
                 ("rebuilds", sum(|counts| counts.rebuilds)),
-                ("compacted by itself", sum(|counts| counts.compactions)),
-                ("snapshots handed in", sum(|counts| counts.snapshots_sent)),
+                ("automatic compactions", sum(|counts| counts.compactions)),
+                ("snapshots sent", sum(|counts| counts.snapshots_sent)),
             ],
         }
     }

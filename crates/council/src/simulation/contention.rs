@@ -16,7 +16,7 @@ const DEADLINE_US: u64 = 30_000_000;
 /// The result of a race.
 struct Race {
     /// The time at which each device finished, in microseconds; `None` if it did not.
-    through_us: Vec<Option<u64>>,
+    finished_us: Vec<Option<u64>>,
     ballots: Vec<u64>,
     slots: u64,
 }
@@ -52,42 +52,43 @@ fn race(start: &Start) -> Race {
     }
     if start.kills {
         let slot = Slot(1);
-        let luck = |device: &u32| Ballot::new(slot, 1, device_id(FIRST_DEVICE + device));
-        let front_runner = FIRST_DEVICE + (0..start.devices).max_by_key(luck).unwrap();
+        let ballot = |device: &u32| Ballot::new(slot, 1, device_id(FIRST_DEVICE + device));
+        let front_runner = FIRST_DEVICE + (0..start.devices).max_by_key(ballot).unwrap();
         world.inject(Incident::Crash(front_runner));
         world.schedule(world.now_us() + 2_000_000, Incident::Restart(front_runner));
     }
-    let mut through_us = vec![None; start.devices as usize];
-    while world.now_us() < begun_us + DEADLINE_US && through_us.iter().any(Option::is_none) {
+    let mut finished_us = vec![None; start.devices as usize];
+    while world.now_us() < begun_us + DEADLINE_US && finished_us.iter().any(Option::is_none) {
         world.step();
         for device in 0..start.devices {
-            let is_through = is_through(&world, FIRST_DEVICE + device);
-            if is_through && through_us[device as usize].is_none() {
-                through_us[device as usize] = Some(world.now_us() - begun_us);
+            let has_committed = has_committed(&world, FIRST_DEVICE + device);
+            if has_committed && finished_us[device as usize].is_none() {
+                finished_us[device as usize] = Some(world.now_us() - begun_us);
             }
         }
     }
     let devices = || (0..start.devices).filter_map(|device| world.node(FIRST_DEVICE + device)?.device());
     Race {
-        through_us,
+        finished_us,
         ballots: devices().map(|device| device.counts().ballots).collect(),
         slots: devices().map(|device| device.state().applied().0).max().unwrap_or(0),
     }
 }
 
-fn is_through(world: &World<Machine>, node: NodeId) -> bool {
+fn has_committed(world: &World<Machine>, node: NodeId) -> bool {
     let outputs = world.disk(node).map_or(&[][..], |disk| &disk.outputs);
-    let said =
+    let reported =
         outputs.iter().any(|output| matches!(output, Output::Ended { outcome: Outcome::Committed(_), .. }));
     // A device that was killed has finished when it is back and its operation is not pending any more.
     let device = world.node(node).and_then(Machine::device);
-    said || device.is_some_and(|device| {
-        device.pending().count() == 0
-            && device
-                .state()
-                .operation_end(&OperationId(u128::from(node - FIRST_DEVICE).to_be_bytes()))
-                .is_some()
-    })
+    reported
+        || device.is_some_and(|device| {
+            device.pending().count() == 0
+                && device
+                    .state()
+                    .operation_end(&OperationId(u128::from(node - FIRST_DEVICE).to_be_bytes()))
+                    .is_some()
+        })
 }
 
 fn races(devices: u32, loss: f64, kills: bool, shares: bool) -> Vec<Race> {
@@ -107,7 +108,7 @@ fn median(mut numbers: Vec<u64>) -> u64 {
 }
 
 fn last_us(race: &Race) -> u64 {
-    race.through_us.iter().map(|at_us| at_us.expect("every device has committed")).max().unwrap()
+    race.finished_us.iter().map(|at_us| at_us.expect("every device has committed")).max().unwrap()
 }
 
 #[test]
@@ -116,17 +117,17 @@ fn all_devices_commit_despite_loss_and_a_dead_front_runner() {
         for devices in [5, 10, 20] {
             let races = races(devices, 0.05, true, shares);
             let missing =
-                races.iter().flat_map(|race| &race.through_us).filter(|at_us| at_us.is_none()).count();
+                races.iter().flat_map(|race| &race.finished_us).filter(|at_us| at_us.is_none()).count();
             let ballots = mean(races.iter().flat_map(|race| race.ballots.clone()));
             let last_ms = median(
                 races
                     .iter()
-                    .filter(|race| race.through_us.iter().all(Option::is_some))
+                    .filter(|race| race.finished_us.iter().all(Option::is_some))
                     .map(last_us)
                     .collect(),
             ) / 1000;
             println!(
-                "{devices} devices, sharing {shares}: {missing} of {} not through, {ballots:.1} ballots, last one after {last_ms} ms (median)",
+                "{devices} devices, sharing {shares}: {missing} of {} not committed, {ballots:.1} ballots, last one after {last_ms} ms (median)",
                 devices as usize * races.len()
             );
             assert_eq!(missing, 0);
@@ -146,15 +147,18 @@ fn twenty_concurrent_devices_need_few_ballots_and_little_extra_time() {
         serial / 1000
     );
     assert!(ballots <= 13.5, "{ballots}");
-    assert!(last * 100 <= serial * 125, "{last} beside {serial}");
+    assert!(
+        last * 100 <= serial * 125,
+        "the last device finished after {last} us, one after the other takes {serial} us"
+    );
     assert_no_device_is_favoured(&races);
 }
 
 /// Asserts that the mean rank of every device is within a fifth of the middle.
 fn assert_no_device_is_favoured(races: &[Race]) {
     let rank = |race: &Race, device: usize| {
-        let own = race.through_us[device];
-        race.through_us.iter().filter(|other| **other < own).count() as u64
+        let own = race.finished_us[device];
+        race.finished_us.iter().filter(|other| **other < own).count() as u64
     };
     let middle = 9.5;
     for device in 0..20 {

@@ -136,11 +136,13 @@ impl Machine {
     fn acceptor(me: NodeId, disk: &Disk) -> Self {
         let mut core = CouncilAcceptor::new(COUNCIL, PARAMETERS.with_borrow(|parameters| parameters.quota));
         let store = PARAMETERS.with_borrow(|parameters| parameters.tears).then(|| {
-            let store = Store::open_with(disk.platter.handle(), disk.wiped).expect("a store after any crash");
-            assert_eq!(store.incarnation(), disk.wiped, "what a life has begun is not forgotten");
+            let store =
+                Store::open_with(disk.platter.handle(), disk.wiped).expect("the store opens after any crash");
+            assert_eq!(store.incarnation(), disk.wiped, "the store keeps its incarnation");
             Box::new(store)
         });
-        let stored = store.as_ref().map(|store| store.load(COUNCIL).expect("what was stored"));
+        let stored =
+            store.as_ref().map(|store| store.load(COUNCIL).expect("the stored records can be loaded"));
         for stored in stored.as_ref().unwrap_or(&disk.stored) {
             core.restore(stored.clone());
         }
@@ -191,7 +193,7 @@ impl Machine {
         }
         let now_us = context.now_us();
         let step = device.step_with_faults(now_us, &mut || context.rng().roll(), input);
-        carry_out(step.at_once, disk, context);
+        perform(step.at_once, disk, context);
         if step.deferred.record().is_some() {
             backlog.store_at_us.get_or_insert(now_us + SOON_US);
         }
@@ -216,14 +218,14 @@ impl Machine {
                 return;
             }
             let Ok(outputs) = released;
-            carry_out(outputs.into_iter().flatten(), disk, context);
+            perform(outputs.into_iter().flatten(), disk, context);
         }
         let wake_at_us = backlog.store_at_us.map_or(device.wake_at(), |at_us| at_us.min(device.wake_at()));
         context.set_timer(wake_at_us.saturating_sub(now_us).max(1), ());
     }
 }
 
-fn carry_out(
+fn perform(
     outputs: impl IntoIterator<Item = Output>,
     disk: &mut Disk,
     context: &mut NodeContext<'_, Machine>,
@@ -255,9 +257,10 @@ impl SimNode for Machine {
         if me < FIRST_DEVICE {
             return Self::acceptor(me, disk);
         }
-        let pen = Pen(key_of(me));
+        let signer = TestSigner(key_of(me));
         let Common { options, devices, .. } = PARAMETERS.with_borrow(Clone::clone);
-        let mut device = Device::new(device_id(me), Box::new(pen), Box::new(pen), founding(devices), options);
+        let mut device =
+            Device::new(device_id(me), Box::new(signer), Box::new(signer), founding(devices), options);
         for record in &disk.records {
             device.restore_with_faults(record.clone());
         }
@@ -281,7 +284,7 @@ impl SimNode for Machine {
                     watchers.insert(from);
                 }
                 let requester = Requester { key: key_of(from), node: device_id(from) };
-                let held = core.answer_with_faults(&requester, request, &Pen(requester.key));
+                let held = core.answer_with_faults(&requester, request, &TestSigner(requester.key));
                 let answers = held.release(|stored| {
                     if let Some(store) = store {
                         return store.write(stored.into_iter().map(|stored| (COUNCIL, stored)));
@@ -331,9 +334,9 @@ pub(super) fn key(number: u64) -> PublicKey {
 
 /// A signer for any key.
 #[derive(Clone, Copy)]
-pub(crate) struct Pen(pub(crate) PublicKey);
+pub(crate) struct TestSigner(pub(crate) PublicKey);
 
-impl Signer for Pen {
+impl Signer for TestSigner {
     fn public(&self) -> PublicKey {
         self.0
     }
@@ -345,8 +348,8 @@ impl Signer for Pen {
     }
 }
 
-impl Verifier for Pen {
+impl Verifier for TestSigner {
     fn is_signed(&self, by: &PublicKey, context: &[u8], message: &[u8], signature: &Signature) -> bool {
-        Pen(*by).sign(context, message) == *signature
+        TestSigner(*by).sign(context, message) == *signature
     }
 }

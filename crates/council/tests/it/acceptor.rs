@@ -17,7 +17,7 @@ use holdoff_paxos::Ballot;
 use holdoff_paxos::slot::{AcceptReply, PromiseReply};
 
 const COUNCIL: CouncilId = CouncilId([5; 16]);
-const LIFE: u64 = 11;
+const INCARNATION: u64 = 11;
 const GRACE: Duration = Duration::from_secs(5);
 
 struct Device {
@@ -33,15 +33,17 @@ impl Device {
         let remote = PeerAddress { key: acceptor.key(), address: acceptor.address().to_string() };
         let options = LinkOptions { role: ROLE.to_owned(), ..LinkOptions::default() };
         let (link, pushes) = Link::new(&key, remote, options).unwrap();
-        let node = NodeId::derive(key.public().as_bytes(), LIFE);
+        let node = NodeId::derive(key.public().as_bytes(), INCARNATION);
         Self { key, node, link, pushes }
     }
 
     async fn request(&self, request: AcceptorRequest) -> Result<LinkReply, Error> {
-        self.link.call_value(&LinkRequest::Council { incarnation: LIFE, council: COUNCIL, request }).await
+        self.link
+            .call_value(&LinkRequest::Council { incarnation: INCARNATION, council: COUNCIL, request })
+            .await
     }
 
-    async fn told(&self, request: AcceptorRequest) -> AcceptorReply {
+    async fn reply_to(&self, request: AcceptorRequest) -> AcceptorReply {
         // The answer to a fetch also contains the last slot of the snapshot.
         let expected = if matches!(request, AcceptorRequest::Fetch { .. }) { 2 } else { 1 };
         let mut reply = self.request(request).await.unwrap();
@@ -71,7 +73,7 @@ fn is_accepted(reply: &AcceptorReply) -> bool {
 }
 
 async fn votes(device: &Device) -> usize {
-    match device.told(AcceptorRequest::Fetch { after: Slot(0) }).await {
+    match device.reply_to(AcceptorRequest::Fetch { after: Slot(0) }).await {
         AcceptorReply::History { votes, .. } => votes.len(),
         other => panic!("{other:?}"),
     }
@@ -97,8 +99,8 @@ async fn a_vote_is_pushed_to_watchers_and_survives_a_restart() {
     assert_eq!((reply.incarnation, reply.replies), (acceptor.incarnation(), Vec::new()));
     assert_eq!(votes(&watcher).await, 0);
 
-    assert!(is_promised(&writer.told(writer.prepare(1, 3)).await));
-    assert!(is_accepted(&writer.told(writer.accept(1, 3)).await));
+    assert!(is_promised(&writer.reply_to(writer.prepare(1, 3)).await));
+    assert!(is_accepted(&writer.reply_to(writer.accept(1, 3)).await));
     let pushed = loop {
         match watcher.pushes.next().await.unwrap() {
             PushEvent::Push(bytes) => break holdoff_net::decode::<LinkPush>(&bytes).unwrap(),
@@ -111,9 +113,13 @@ async fn a_vote_is_pushed_to_watchers_and_survives_a_restart() {
     acceptor.stop(GRACE).await;
 
     let acceptor = start(directory.path()).await;
-    assert_eq!((acceptor.key(), acceptor.node()), (who, node), "the same one, in the same life");
+    assert_eq!(
+        (acceptor.key(), acceptor.node()),
+        (who, node),
+        "a restarted acceptor keeps its key and its id"
+    );
     let late = Device::new(2, &acceptor);
-    assert!(!is_promised(&late.told(late.prepare(1, 2)).await), "what was promised is kept");
+    assert!(!is_promised(&late.reply_to(late.prepare(1, 2)).await), "a restarted acceptor keeps its promise");
     assert_eq!(votes(&late).await, 1);
     acceptor.stop(GRACE).await;
 
@@ -134,11 +140,11 @@ async fn a_malformed_request_is_refused_and_the_next_one_answered() {
         device.link.send(Bytes::copy_from_slice(garbage)).await.unwrap();
     }
     let request = device.prepare(1, 1);
-    let another = LinkRequest::Council { incarnation: LIFE + 1, council: COUNCIL, request };
+    let another = LinkRequest::Council { incarnation: INCARNATION + 1, council: COUNCIL, request };
     let reply: LinkReply = device.link.call_value(&another).await.unwrap();
     let refused = AcceptorReply::Refused { slot: Some(Slot(1)), why: RequestRefusal::ForeignBallot };
     assert_eq!(reply.replies, [refused], "a ballot of another incarnation belongs to another node");
-    assert!(is_promised(&device.told(device.prepare(1, 1)).await));
+    assert!(is_promised(&device.reply_to(device.prepare(1, 1)).await));
 }
 
 #[tokio::test]
@@ -149,17 +155,17 @@ async fn a_key_that_is_not_listed_cannot_connect() {
     let mut settings = settings();
     settings.allow = Some(Allowed::File(list));
     let acceptor = AcceptorService::start(&directory.path().join("data"), &settings).await.unwrap();
-    let (friend, stranger) = (Device::new(1, &acceptor), Device::new(2, &acceptor));
-    let refused = stranger.request(AcceptorRequest::Collect).await.unwrap_err();
+    let (listed, unlisted) = (Device::new(1, &acceptor), Device::new(2, &acceptor));
+    let refused = unlisted.request(AcceptorRequest::Collect).await.unwrap_err();
     assert!(matches!(refused, Error::Refused { .. }), "{refused}");
-    assert_eq!(friend.told(AcceptorRequest::Collect).await, AcceptorReply::Mail(Vec::new()));
+    assert_eq!(listed.reply_to(AcceptorRequest::Collect).await, AcceptorReply::Mail(Vec::new()));
     let id = OperationId([1; 16]);
-    let (to, message) = (friend.key.public(), Bytes::from_static(b"welcome"));
+    let (to, message) = (listed.key.public(), Bytes::from_static(b"welcome"));
     assert_eq!(
-        friend.told(AcceptorRequest::Post { id, to, message: message.clone() }).await,
+        listed.reply_to(AcceptorRequest::Post { id, to, message: message.clone() }).await,
         AcceptorReply::Posted { id }
     );
-    assert_eq!(friend.told(AcceptorRequest::Collect).await, AcceptorReply::Mail(vec![(id, message)]));
+    assert_eq!(listed.reply_to(AcceptorRequest::Collect).await, AcceptorReply::Mail(vec![(id, message)]));
 }
 
 #[tokio::test]
@@ -186,20 +192,20 @@ async fn inspection_shows_the_activity_without_disk_access() {
 
     let device = Device::new(1, &acceptor);
     assert_eq!(votes(&device).await, 0);
-    assert_eq!(inspector.councils(FIRST).await.unwrap().count, 0, "who only reads leaves nothing behind");
+    assert_eq!(inspector.councils(FIRST).await.unwrap().count, 0, "a read stores no council");
     for slot in [1, 2, 3] {
-        assert!(is_promised(&device.told(device.prepare(slot, 1)).await));
-        assert!(is_accepted(&device.told(device.accept(slot, 1)).await));
+        assert!(is_promised(&device.reply_to(device.prepare(slot, 1)).await));
+        assert!(is_accepted(&device.reply_to(device.accept(slot, 1)).await));
     }
     let to = SecretKey::generate().unwrap().public();
     let mail = AcceptorRequest::Post { id: OperationId([1; 16]), to, message: Bytes::from("hello") };
-    device.told(mail).await;
+    device.reply_to(mail).await;
     let foreign = AcceptorRequest::Prepare {
         slot: Slot(9),
         ballot: Ballot::new(Slot(9), 1, NodeId(7)),
         announce: vec![],
     };
-    assert!(matches!(device.told(foreign).await, AcceptorReply::Refused { .. }));
+    assert!(matches!(device.reply_to(foreign).await, AcceptorReply::Refused { .. }));
 
     let shown = inspector.councils(FIRST).await.unwrap();
     let (line, usage) = (shown.councils[0], shown.councils[0].usage.unwrap());

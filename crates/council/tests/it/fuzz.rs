@@ -26,9 +26,9 @@ fn number(variable: &str, otherwise: u64) -> u64 {
 }
 
 /// Signs with a hash, which is enough to detect a mutation.
-struct Cheap;
+struct TestSigner;
 
-impl Signer for Cheap {
+impl Signer for TestSigner {
     fn public(&self) -> PublicKey {
         PublicKey::from_bytes([7; 32])
     }
@@ -41,14 +41,14 @@ impl Signer for Cheap {
     }
 }
 
-impl Verifier for Cheap {
+impl Verifier for TestSigner {
     fn is_signed(&self, by: &PublicKey, context: &[u8], message: &[u8], signature: &Signature) -> bool {
         *by == self.public() && *signature == self.sign(context, message)
     }
 }
 
 fn requester() -> Requester {
-    let key = Cheap.public();
+    let key = TestSigner.public();
     Requester { key, node: NodeId::derive(key.as_bytes(), 1) }
 }
 
@@ -59,12 +59,12 @@ fn good(rng: &mut Rng, council: CouncilId) -> AcceptorRequest {
     let own = ballot(slot, rng);
     let operation = |rng: &mut Rng| {
         let body = Bytes::from(vec![rng.u8(..); rng.usize(0..40)]);
-        SignedOperation::sign(council, OperationId([rng.u8(..); 16]), Slot(0), body, &Cheap)
+        SignedOperation::sign(council, OperationId([rng.u8(..); 16]), Slot(0), body, &TestSigner)
     };
     let operations: Vec<_> = (0..rng.usize(0..3)).map(|_| operation(rng)).collect();
     let (previous, withdrawn, nonce) = (Digest::default(), Vec::new(), rng.u64(..));
     let batch = Batch { previous, operations: operations.clone(), withdrawn, nonce };
-    let value = || SlotValue::sign(council, slot, &batch, &Cheap).unwrap();
+    let value = || SlotValue::sign(council, slot, &batch, &TestSigner).unwrap();
     let message = Bytes::from(vec![rng.u8(..); rng.usize(0..40)]);
     match rng.u8(0..8) {
         0 => AcceptorRequest::Prepare { slot, ballot: own, announce: operations },
@@ -84,7 +84,7 @@ fn good(rng: &mut Rng, council: CouncilId) -> AcceptorRequest {
 }
 
 /// Generates the bytes of a well-formed request with up to two mutations, or bytes that were never a request.
-fn question(rng: &mut Rng, council: CouncilId) -> Vec<u8> {
+fn mutated_request(rng: &mut Rng, council: CouncilId) -> Vec<u8> {
     if rng.u8(0..8) == 0 {
         return (0..rng.usize(0..64)).map(|_| rng.u8(..)).collect();
     }
@@ -109,30 +109,34 @@ const COUNCIL: CouncilId = CouncilId([1; 16]);
 const NEIGHBOURS: u64 = 256;
 
 /// An acceptor, its stored records, and counts of its answers.
-struct Asked {
+struct TestAcceptor {
     acceptor: CouncilAcceptor,
     stored: Vec<AcceptorRecord>,
     read: u64,
     refused: u64,
 }
 
-impl Asked {
-    fn looks(&self) -> impl PartialEq + std::fmt::Debug + use<> {
+impl TestAcceptor {
+    fn summary(&self) -> impl PartialEq + std::fmt::Debug + use<> {
         (self.acceptor.bytes(), self.acceptor.slots(), self.acceptor.latest(), self.acceptor.floor())
     }
 
     fn request(&mut self, rng: &mut Rng) {
-        let Ok(LinkRequest::Council { request, .. }) = holdoff_net::decode(&question(rng, COUNCIL)) else {
+        let Ok(LinkRequest::Council { request, .. }) = holdoff_net::decode(&mutated_request(rng, COUNCIL))
+        else {
             return;
         };
         self.read += 1;
-        let before = self.looks();
-        let held = self.acceptor.answer(&requester(), request, &Cheap);
+        let before = self.summary();
+        let held = self.acceptor.answer(&requester(), request, &TestSigner);
         let records = held.record().cloned().unwrap_or_default();
         let answers = held.release(|_| Ok::<_, ()>(())).unwrap();
         if answers.iter().any(|answer| matches!(answer.reply, AcceptorReply::Refused { .. })) {
             self.refused += 1;
-            assert!(records.is_empty() && self.looks() == before, "what is refused changes nothing");
+            assert!(
+                records.is_empty() && self.summary() == before,
+                "a refused request does not change the acceptor"
+            );
         }
         let snapshot = 64;
         assert!(self.acceptor.slots() <= QUOTA.slots + 1 && self.acceptor.bytes() <= QUOTA.bytes + snapshot);
@@ -143,24 +147,28 @@ impl Asked {
     fn check_restored(&mut self) {
         let mut again = CouncilAcceptor::new(COUNCIL, QUOTA);
         self.stored.drain(..).for_each(|record| again.restore(record));
-        let before = self.looks();
+        let before = self.summary();
         self.acceptor = again;
-        assert_eq!(self.looks(), before);
+        assert_eq!(self.summary(), before);
     }
 }
 
 #[test]
 fn an_acceptor_survives_malformed_requests() {
     let (start, cases) = (number("HOLDOFF_FUZZ_SEED", 0), number("HOLDOFF_FUZZ_CASES", 1_000_000));
-    let mut asked =
-        Asked { acceptor: CouncilAcceptor::new(COUNCIL, QUOTA), stored: Vec::new(), read: 0, refused: 0 };
+    let mut target = TestAcceptor {
+        acceptor: CouncilAcceptor::new(COUNCIL, QUOTA),
+        stored: Vec::new(),
+        read: 0,
+        refused: 0,
+    };
     for seed in start - start % NEIGHBOURS..start + cases {
         let survived = catch_unwind(AssertUnwindSafe(|| {
             if seed % NEIGHBOURS == 0 {
-                asked.check_restored();
-                asked.acceptor = CouncilAcceptor::new(COUNCIL, QUOTA);
+                target.check_restored();
+                target.acceptor = CouncilAcceptor::new(COUNCIL, QUOTA);
             }
-            asked.request(&mut Rng::with_seed(seed));
+            target.request(&mut Rng::with_seed(seed));
         }))
         .is_ok();
         assert!(
@@ -168,7 +176,10 @@ fn an_acceptor_survives_malformed_requests() {
             "replay with HOLDOFF_FUZZ_SEED={seed} HOLDOFF_FUZZ_CASES=1 cargo test -p holdoff-council --test it fuzz"
         );
     }
-    let (read, refused) = (asked.read * 100 / cases, asked.refused * 100 / cases);
-    println!("{read} % could be read, {refused} % were refused by the acceptor");
-    assert!(cases < 1000 || ((10..98).contains(&read) && refused >= 3), "the mutations miss the point");
+    let (read, refused) = (target.read * 100 / cases, target.refused * 100 / cases);
+    println!("{read} % could be decoded, {refused} % were refused by the acceptor");
+    assert!(
+        cases < 1000 || ((10..98).contains(&read) && refused >= 3),
+        "the share of decodable or of refused requests is too small"
+    );
 }

@@ -145,7 +145,7 @@ impl Cluster {
         let handed = self.world.act(from, |machine, (), context| {
             let roll = context.rng().between(0, u64::MAX);
             let sends = machine.node.transfer_leadership(context.now_us(), roll, key(to))?;
-            machine.say(sends, context);
+            machine.transmit(sends, context);
             Ok(())
         });
         handed.unwrap()

@@ -13,14 +13,14 @@ pub(super) struct Liar {
     majority: usize,
     overheard: Vec<Vec<u8>>,
     votes: Vec<(NextEpoch, EpochVote)>,
-    said: u64,
+    rounds: u64,
 }
 
 const MOST: usize = 500;
 
 impl Liar {
     pub(super) fn new(me: NodeId, majority: usize) -> Self {
-        Self { signer: TestSigner(key(me)), majority, overheard: Vec::new(), votes: Vec::new(), said: 0 }
+        Self { signer: TestSigner(key(me)), majority, overheard: Vec::new(), votes: Vec::new(), rounds: 0 }
     }
 
     /// Records every message, to replay it later.
@@ -35,8 +35,8 @@ impl Liar {
     }
 
     /// Returns whether the liar still waits. It begins after the others have voted without it.
-    pub(super) fn is_patient(&self) -> bool {
-        self.said < 20
+    pub(super) fn is_waiting(&self) -> bool {
+        self.rounds < 20
     }
 
     pub(super) fn lie(
@@ -44,8 +44,8 @@ impl Liar {
         node: &Node<TestSigner, TestSigner>,
         context: &mut NodeContext<'_, SimulatedNode>,
     ) {
-        self.said += 1;
-        if self.is_patient() {
+        self.rounds += 1;
+        if self.is_waiting() {
             return;
         }
         let me = self.signer.0;
@@ -53,7 +53,7 @@ impl Liar {
         let mut lies = Vec::new();
         for epoch in [epoch, epoch + 1, u64::MAX] {
             let claim = LeaderClaim { epoch, rank: u32::MAX, leader: me };
-            for heartbeat in [self.said, u64::MAX] {
+            for heartbeat in [self.rounds, u64::MAX] {
                 lies.push(Message::Heartbeat(Heartbeat::sign(
                     GROUP,
                     Hint { claim, heartbeat },
@@ -83,7 +83,7 @@ impl Liar {
             let hint = Hint { claim, heartbeat: heartbeat + 1 };
             lies.push(Message::Heartbeat(Heartbeat::sign(GROUP, hint, None, &self.signer)));
         }
-        lies.extend(self.stuff(epoch));
+        lies.extend(self.add_own_vote(epoch));
         let mut lies: Vec<_> = lies.iter().map(|lie| lie.encode().unwrap()).collect();
         for _ in 0..20 {
             let last = self.overheard.len().saturating_sub(1) as u64;
@@ -100,7 +100,7 @@ impl Liar {
 
     /// Adds its own vote to the votes of an epoch that has begun, if its tie-breaker is the highest. This lie is a
     /// valid proof.
-    fn stuff(&self, epoch: u64) -> Option<Message> {
+    fn add_own_vote(&self, epoch: u64) -> Option<Message> {
         let (next, _) = *self.votes.iter().rfind(|(voted, _)| voted.epoch == epoch)?;
         let mine = EpochVote::sign(GROUP, next, None, &self.signer);
         let ranks_higher = |vote: &&EpochVote| {

@@ -96,9 +96,9 @@ pub(super) struct SimulatedNode {
 }
 
 impl SimulatedNode {
-    pub(super) fn say(&mut self, sends: Vec<Transmit>, context: &mut NodeContext<'_, Self>) {
+    pub(super) fn transmit(&mut self, sends: Vec<Transmit>, context: &mut NodeContext<'_, Self>) {
         // A waiting liar stays silent, and sends its valid votes only when the other nodes no longer expect them.
-        if self.liar.as_ref().is_some_and(Liar::is_patient) {
+        if self.liar.as_ref().is_some_and(Liar::is_waiting) {
             return;
         }
         for Transmit { to, message } in sends {
@@ -116,7 +116,7 @@ impl SimulatedNode {
         let hint = Hint { claim, heartbeat: heartbeat + 1 };
         let beat = Heartbeat::sign(GROUP, hint, None, &TestSigner(me));
         let sends = self.node.receive(context.now_us(), roll(context), me, Message::Heartbeat(beat));
-        self.say(sends, context);
+        self.transmit(sends, context);
     }
 }
 
@@ -144,7 +144,7 @@ impl Program for SimulatedNode {
         let liar = (setup.liar == Some(me)).then(|| Liar::new(me, setup.electorate().majority()));
         let mut machine = Self { node, sent_bytes: 0, looked_us: context.now_us(), liar };
         let sends = machine.node.tick(context.now_us(), roll(context));
-        machine.say(sends, context);
+        machine.transmit(sends, context);
         let phase_us = context.rng().between(0, 300_000);
         context.set_timer(phase_us, ());
         machine
@@ -156,7 +156,7 @@ impl Program for SimulatedNode {
             liar.overhear(&message, &bytes);
         }
         let sends = self.node.receive(context.now_us(), roll(context), key(from), message);
-        self.say(sends, context);
+        self.transmit(sends, context);
     }
 
     fn wake(&mut self, (): &mut (), (): (), context: &mut NodeContext<'_, Self>) {
@@ -164,7 +164,7 @@ impl Program for SimulatedNode {
             self.raise_as_relay(context);
         }
         let sends = self.node.tick(context.now_us(), roll(context));
-        self.say(sends, context);
+        self.transmit(sends, context);
         if let Some(liar) = &mut self.liar {
             liar.lie(&self.node, context);
         }

@@ -168,7 +168,7 @@ fn churn_changes_no_hint_and_disconnects_no_node() {
 
 #[test]
 fn a_lying_voter_never_leads_and_moves_the_hint_at_most_once() {
-    let mut stuffed = 0;
+    let mut moved = 0;
     for (nodes, voters, is_mesh) in [(3, 3, true), (10, 10, true), (50, 7, false)] {
         each_seed(0..if nodes > 10 { 4 } else { 10 }, |seed| {
             let liar = u32::try_from(seed).unwrap() % voters;
@@ -193,7 +193,7 @@ fn a_lying_voter_never_leads_and_moves_the_hint_at_most_once() {
                 hint = next;
                 assert_eq!(cluster.log, Some(leader), "seed {seed}: {nodes} nodes are led by a liar");
             }
-            stuffed += u32::from(turns > 0);
+            moved += u32::from(turns > 0);
             assert_eq!(cluster.agreed(&honest), Some(leader), "seed {seed}");
             assert!(
                 turns <= 1 && cluster.epoch(honest[0]) <= epoch + 1,
@@ -215,8 +215,8 @@ fn a_lying_voter_never_leads_and_moves_the_hint_at_most_once() {
             assert!(forged > 1000, "too few forged messages were detected: {forged}");
         });
     }
-    println!("a lying voter moved the hint in {stuffed} of 24 runs");
-    assert!(stuffed > 0, "no run contains the lie that moves a hint");
+    println!("a lying voter moved the hint in {moved} of 24 runs");
+    assert!(moved > 0, "no run contains the lie that moves a hint");
 }
 
 #[test]

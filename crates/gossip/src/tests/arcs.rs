@@ -28,9 +28,9 @@ fn exchange_all(cluster: &mut Cluster, is_cut: impl Fn(&PublicKey, &PublicKey) -
 }
 
 /// Lets every informed node inform all its peers.
-fn inform(cluster: &Cluster, heard: &mut BTreeSet<PublicKey>) {
-    let told = heard.iter().flat_map(|node| cluster[node].peers()).map(|peer| peer.key);
-    *heard = told.chain(heard.iter().copied()).collect();
+fn inform(cluster: &Cluster, informed: &mut BTreeSet<PublicKey>) {
+    let receivers = informed.iter().flat_map(|node| cluster[node].peers()).map(|peer| peer.key);
+    *informed = receivers.chain(informed.iter().copied()).collect();
 }
 
 #[test]
@@ -55,16 +55,16 @@ fn views_separated_by_a_long_partition_reconnect() {
             view.peers().iter().any(|peer| half.contains(node) != half.contains(&peer.key))
         };
         apart += u32::from(!cluster.iter().any(leads_across));
-        let (mut heard, mut turns) = (BTreeSet::from([key(0)]), 0);
-        while heard.len() < cluster.len() {
+        let (mut informed, mut turns) = (BTreeSet::from([key(0)]), 0);
+        while informed.len() < cluster.len() {
             turns += 1;
             assert!(
                 turns < 20,
                 "seed {seed}: after twenty exchanges only {} nodes are informed",
-                heard.len()
+                informed.len()
             );
             exchange_all(&mut cluster, |_, _| false, &mut rng);
-            inform(&cluster, &mut heard);
+            inform(&cluster, &mut informed);
         }
     }
     assert!(apart > 10, "only {apart} of fifty groups were separated");
@@ -83,12 +83,15 @@ fn exchanges_keep_the_number_of_arcs_and_create_no_self_loops() {
         // Each node takes part in at most one exchange in its own round.
         let answers = nodes.get_mut(&to).unwrap().receive(me, asked.clone(), &mut rng);
         let refused = nodes.get_mut(&to).unwrap().receive(me, asked, &mut rng);
-        assert_eq!(refused, [(me, Message::Busy)], "one exchange a round");
+        assert_eq!(refused, [(me, Message::Busy)], "a second exchange in a round is refused");
         for (back, answer) in answers {
             nodes.get_mut(&back).unwrap().receive(to, answer, &mut rng);
         }
         for (node, sampling) in &nodes {
-            assert!(sampling.peers().iter().all(|peer| peer.key != *node), "turn {turn}");
+            assert!(
+                sampling.peers().iter().all(|peer| peer.key != *node),
+                "{node:?} has an arc to itself in turn {turn}"
+            );
         }
     }
     let arcs: usize = nodes.values().map(|sampling| sampling.peers().len()).sum();

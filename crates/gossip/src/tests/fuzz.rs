@@ -75,7 +75,10 @@ fn a_million_invalid_messages_change_nothing() {
         }
         assert_eq!(node.hint(), hint);
         assert!((1..=MAX_ARCS).contains(&node.sampling().peers().len()));
-        assert!(node.sampling().peers().iter().all(|peer| peer.key != key(0)), "no arc to itself");
+        assert!(
+            node.sampling().peers().iter().all(|peer| peer.key != key(0)),
+            "the node has an arc to itself"
+        );
     });
     println!("{} of {cases} could be read", read.get());
     assert!(cases < 1000 || read.get() * 4 > cases, "most inputs must be decodable");
@@ -86,7 +89,7 @@ fn messages_are_decoded_as_encoded_and_length_is_limited() {
     for bytes in corpus() {
         let message = Message::decode(&bytes).unwrap();
         assert_eq!(message.encode().unwrap(), bytes);
-        assert!(Message::decode(&[&bytes[..], &[0]].concat()).is_err(), "nothing may follow");
+        assert!(Message::decode(&[&bytes[..], &[0]].concat()).is_err(), "bytes after a message are rejected");
     }
     assert!(Message::decode(&vec![0; MAX_MESSAGE_BYTES + 1]).is_err());
     let many = Message::Exchange(vec![peer(1); 17]).encode().unwrap();

@@ -17,8 +17,8 @@ fn cases() -> ProptestConfig {
 }
 
 /// Returns proofs of some epochs by arbitrary majorities, each with some heartbeats of its leader.
-fn true_news(rng: &mut Rng) -> Vec<Message> {
-    let mut news = Vec::new();
+fn valid_messages(rng: &mut Rng) -> Vec<Message> {
+    let mut messages = Vec::new();
     for _ in 0..rng.usize(1..8) {
         let mut voters: Vec<_> = (0..VOTERS).collect();
         rng.shuffle(&mut voters);
@@ -27,15 +27,15 @@ fn true_news(rng: &mut Rng) -> Vec<Message> {
         let claim = certificate.claim().unwrap();
         for _ in 0..rng.usize(0..3) {
             let beat = Some(beat(claim, rng.u64(1..9), number(&claim.leader)));
-            news.push(Message::Proof { certificate: certificate.clone(), beat });
+            messages.push(Message::Proof { certificate: certificate.clone(), beat });
         }
-        news.push(proof(certificate));
+        messages.push(proof(certificate));
     }
-    news
+    messages
 }
 
-fn hint_of(news: &Message) -> Option<Hint> {
-    let Message::Proof { certificate, beat } = news else { return None };
+fn hint_of(message: &Message) -> Option<Hint> {
+    let Message::Proof { certificate, beat } = message else { return None };
     let claim = certificate.claim()?;
     Some(Hint { claim, heartbeat: beat.map_or(0, |beat| beat.hint.heartbeat) })
 }
@@ -104,12 +104,12 @@ proptest! {
     #[test]
     fn hints_merge_by_maximum_in_any_order(seed: u64) {
         let mut rng = Rng::with_seed(seed);
-        let mut news = true_news(&mut rng);
-        let greatest = news.iter().filter_map(hint_of).max();
+        let mut messages = valid_messages(&mut rng);
+        let greatest = messages.iter().filter_map(hint_of).max();
         for _ in 0..3 {
-            rng.shuffle(&mut news);
+            rng.shuffle(&mut messages);
             let mut watch = watch(0);
-            for piece in news.iter().chain(&news) {
+            for piece in messages.iter().chain(&messages) {
                 let before = watch.hint();
                 watch.receive(1, piece.clone());
                 prop_assert!(watch.hint() >= before);
@@ -146,8 +146,8 @@ proptest! {
                 0 => watch.tick(now_us),
                 1 => watch.receive(now_us, lie(&mut rng, epoch.max(1))),
                 _ => {
-                    let news = true_news(&mut rng);
-                    watch.receive(now_us, news[0].clone())
+                    let messages = valid_messages(&mut rng);
+                    watch.receive(now_us, messages[0].clone())
                 }
             };
             if let Some(voted) = voted(&outgoing, 0) {
@@ -179,12 +179,12 @@ proptest! {
         watch.receive(0, proof(certificate(1, &[0, 1, 3], Some(3))));
         watch.tick(1);
         let claim = watch.hint().unwrap().claim;
-        let mut said = 0;
+        let mut sent = 0;
         for heartbeat in 1..500 {
             let message = if rng.bool() { lie(&mut rng, 1) } else { Message::Heartbeat(beat(claim, heartbeat, 3)) };
-            said += watch.receive(2, message).len();
+            sent += watch.receive(2, message).len();
         }
-        prop_assert!(said <= 8 + 16, "{}", said);
+        prop_assert!(sent <= 8 + 16, "{}", sent);
         prop_assert!(watch.counts().suppressed > 0);
     }
 }
@@ -233,14 +233,14 @@ fn votes_before_and_after_a_heartbeat_do_not_add_up() {
     watch.receive(0, proof(certificate(1, &[0, 1, 4], Some(4))));
     let claim = watch.hint().unwrap().claim;
     let next = NextEpoch { epoch: 2, previous_leader: Some(key(4)) };
-    let doubt = |voter| Message::Votes { next, votes: certificate_after(2, Some(4), &[voter], None).votes };
+    let vote_of = |voter| Message::Votes { next, votes: certificate_after(2, Some(4), &[voter], None).votes };
     for (number, voter) in (1..).zip([1, 2, 3]) {
-        watch.receive(number * 2, doubt(voter));
+        watch.receive(number * 2, vote_of(voter));
         watch.receive(number * 2 + 1, Message::Heartbeat(beat(claim, number, 4)));
     }
     assert_eq!(watch.hint().map(|hint| hint.claim), Some(claim), "a heartbeat withdraws the votes");
     for voter in [1, 2, 3] {
-        watch.receive(10, doubt(voter));
+        watch.receive(10, vote_of(voter));
     }
     assert_eq!(
         watch.hint().map(|hint| hint.claim.epoch),

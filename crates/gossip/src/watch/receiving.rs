@@ -126,8 +126,8 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
         }
         // A node that has recently received a heartbeat does not forward votes.
         if self.suspects() && self.may_vote(self.nominee()) {
-            self.doubt();
-        } else if self.doubts() {
+            self.update_vote();
+        } else if self.is_overdue() {
             self.send_votes();
         }
     }
@@ -149,7 +149,7 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
         (self.suspecting_since_us, self.false_alarms, self.agreed_us) = (None, 0, self.now_us);
         self.counts.claims += 1;
         if let Some(proof) = self.proof() {
-            self.say(Outgoing::Announce(proof));
+            self.queue(Outgoing::Announce(proof));
         }
     }
 

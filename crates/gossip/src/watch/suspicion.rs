@@ -7,7 +7,7 @@ use crate::{EpochCertificate, EpochVote, LeaderClaim, Signer, Verifier};
 
 impl<S: Signer, V: Verifier> Watch<S, V> {
     /// Votes for the next epoch while there is a reason to, and withdraws the vote when there is none.
-    pub(super) fn doubt(&mut self) {
+    pub(super) fn update_vote(&mut self) {
         let me = self.signer.public();
         if !self.suspects() {
             self.suspecting_since_us = None;
@@ -66,11 +66,11 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
         self.is_outdated(current)
             || current.leaving().is_some()
             || self.is_silent(current)
-            || self.is_astray(current)
+            || self.is_not_followed(current)
     }
 
     /// Returns whether the leader is suspected, or has not raised its heartbeat for two rounds.
-    pub(super) fn doubts(&self) -> bool {
+    pub(super) fn is_overdue(&self) -> bool {
         let Some(current) = &self.current else { return true };
         self.now_us.saturating_sub(current.risen_us) >= self.times.round_us.saturating_mul(2)
             || self.suspects()
@@ -97,7 +97,7 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
     }
 
     /// Returns whether the heartbeat rises although the log does not follow that leader: authority comes from the log.
-    fn is_astray(&self, current: &CurrentClaim) -> bool {
+    fn is_not_followed(&self, current: &CurrentClaim) -> bool {
         current.beat.is_some() && self.now_us.saturating_sub(self.agreed_us) >= self.times.tenure_us
     }
 

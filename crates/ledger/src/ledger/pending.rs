@@ -102,8 +102,8 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
 
     fn some_voter(&self) -> Option<NodeId> {
         let voters = self.state.voters.acceptors();
-        let place = self.roll as usize % voters.len().max(1);
-        voters.get(place).copied().filter(|_| !self.state.voters.contains(self.me))
+        let index = self.roll as usize % voters.len().max(1);
+        voters.get(index).copied().filter(|_| !self.state.voters.contains(self.me))
     }
 
     fn ask(&mut self, tx_id: TxId, leader: NodeId) {

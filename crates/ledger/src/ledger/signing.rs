@@ -106,7 +106,7 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
             self.signature_shares.0.remove(&(index, digest));
             self.send_certificate(&certificate);
             let proofs = &self.proofs;
-            self.signature_shares.0.retain(|(place, _), other| *place > index || proofs.awaits(&other.head));
+            self.signature_shares.0.retain(|(at, _), other| *at > index || proofs.awaits(&other.head));
         }
         self.drop_oldest();
     }
@@ -115,12 +115,8 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
     fn drop_oldest(&mut self) {
         while self.signature_shares.0.len() > MAX_COLLECTED_HEADS {
             let awaited = |gathered: &Certificate| self.proofs.awaits(&gathered.head);
-            let oldest = self
-                .signature_shares
-                .0
-                .iter()
-                .find(|(_, gathered)| !awaited(gathered))
-                .map(|(place, _)| *place);
+            let oldest =
+                self.signature_shares.0.iter().find(|(_, gathered)| !awaited(gathered)).map(|(key, _)| *key);
             let Some(oldest) = oldest else { return };
             self.signature_shares.0.remove(&oldest);
         }

@@ -82,12 +82,12 @@ impl Rules for KeyValueRules {
         let mut answers = Vec::new();
         let mut bytes = 0;
         for command in commands {
-            let said = command.run(&mut rows)?;
-            bytes += said.iter().flatten().map(Value::size).sum::<usize>();
+            let answer = command.run(&mut rows)?;
+            bytes += answer.iter().flatten().map(Value::size).sum::<usize>();
             if bytes > ANSWER_BYTES {
                 return Err(GoalError::too_much("bytes of answers", ANSWER_BYTES));
             }
-            answers.extend(said);
+            answers.extend(answer);
         }
         Ok((rows.wanted, answers))
     }
@@ -136,27 +136,27 @@ impl Rows<'_> {
     fn list(&self, prefix: &str, after: Option<&Key>, most: usize) -> Values {
         let first = Key(prefix.to_owned());
         let first = after.filter(|after| **after > first).unwrap_or(&first);
-        let begins_so = |(key, _): &(&Key, &Value)| key.0.starts_with(prefix);
-        let behind = |(key, _): &(&Key, &Value)| Some(*key) != after;
-        let mut said = Vec::new();
+        let has_prefix = |(key, _): &(&Key, &Value)| key.0.starts_with(prefix);
+        let is_after = |(key, _): &(&Key, &Value)| Some(*key) != after;
+        let mut rows = Vec::new();
         let mut bytes = 0;
-        for (key, value) in self.starting_at(first).take_while(begins_so).filter(behind).take(most) {
+        for (key, value) in self.starting_at(first).take_while(has_prefix).filter(is_after).take(most) {
             bytes += key.0.len() + value.size();
-            if bytes > LISTED_BYTES && !said.is_empty() {
+            if bytes > LISTED_BYTES && !rows.is_empty() {
                 break;
             }
             // A key is never longer than the limit of a text.
-            said.extend([Value::text(key.as_str()).ok(), Some(value.clone())]);
+            rows.extend([Value::text(key.as_str()).ok(), Some(value.clone())]);
         }
-        said.push(None);
-        said
+        rows.push(None);
+        rows
     }
 }
 
 impl Command {
     /// Executes the command and returns its answer.
     fn run(&self, rows: &mut Rows<'_>) -> Result<Values, GoalError> {
-        let said = match self {
+        let answer = match self {
             Self::Get(key) => rows.get(key),
             Self::Put(key, value) => rows.put(key, Some(value.clone())),
             Self::Delete(key) => rows.put(key, None),
@@ -187,7 +187,7 @@ impl Command {
                 return Ok(rows.list(prefix.as_ref().map_or("", Key::as_str), after.as_ref(), most));
             }
         };
-        Ok(vec![said])
+        Ok(vec![answer])
     }
 }
 
@@ -253,8 +253,8 @@ mod tests {
             Command::Get(a()),
             Command::Increment(a(), 1),
         ];
-        let said = [None, Some(5), Some(5), Some(5), Some(5), Some(5), None, Some(1)];
-        assert_eq!(run(&mut table, &commands), Ok(said.map(|number| number.map(Value::from)).to_vec()));
+        let expected = [None, Some(5), Some(5), Some(5), Some(5), Some(5), None, Some(1)];
+        assert_eq!(run(&mut table, &commands), Ok(expected.map(|number| number.map(Value::from)).to_vec()));
         assert_eq!(table.len(), 1);
     }
 
@@ -318,7 +318,11 @@ mod tests {
         assert_eq!(names(&changed(list(Some("a/"), None, 10))), all);
         assert_eq!(names(&changed(list(Some("a/"), None, 2))), all[..2]);
         assert_eq!(names(&changed(list(Some("a/"), Some("a/1"), 2))), all[1..]);
-        assert_eq!(names(&changed(list(Some("a/"), Some("a/2"), 2))), all[1..], "it need not be there");
+        assert_eq!(
+            names(&changed(list(Some("a/"), Some("a/2"), 2))),
+            all[1..],
+            "the key before the first listed row need not exist"
+        );
         assert_eq!(names(&[list(Some("a/"), Some("b"), 10)]), []);
         assert_eq!(names(&[list(Some("c"), Some("a"), 10)]), []);
         assert_eq!(names(&[list(None, Some("a/4"), 10)]), [row("b", 0)]);
@@ -328,7 +332,7 @@ mod tests {
         assert_eq!(
             answers,
             [b, Some(0.into()), None, Some(0.into())],
-            "what follows a list stands behind its end"
+            "the answer of the next command follows the end of the list"
         );
     }
 

@@ -154,8 +154,8 @@ impl<M: NodeMachine> Node<M> {
         self.change_members(MembershipChange::Remove(key), within).await
     }
 
-    async fn change_members(&self, wish: MembershipChange, within: Duration) -> Result<Outcome<()>, Error> {
-        let outcome = self.submit_any(Self::new_tx_id()?, Either::First(wish), within).await?;
+    async fn change_members(&self, change: MembershipChange, within: Duration) -> Result<Outcome<()>, Error> {
+        let outcome = self.submit_any(Self::new_tx_id()?, Either::First(change), within).await?;
         Ok(outcome.map(|_| Some(())))
     }
 

@@ -85,6 +85,7 @@ impl Store {
             OpenError::InUse => Error::InUse(path.to_owned()),
             OpenError::Format(found) => Error::Format { found, known: FORMAT },
             OpenError::Disk(why) => Error::Disk(why),
+            OpenError::NoMetadata => Error::Disk(OpenError::NoMetadata.to_string()),
         })?)
     }
 

@@ -4,9 +4,9 @@
 //! events ──▶ core ──▶ records and actions ──▶ writer ──▶ disk ──▶ actions: messages, answers
 //! ```
 
-mod hearing;
+mod inputs;
 mod membership;
-mod telling;
+mod outputs;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

@@ -2,7 +2,7 @@
 
 mod ledgers;
 mod storing;
-mod strangers;
+mod unknown_nodes;
 
 use holdoff_testbed::CONDITION_TIMEOUT;
 use std::net::SocketAddr;

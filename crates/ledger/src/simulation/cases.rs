@@ -90,11 +90,11 @@ impl TestCluster {
             Ok::<_, Infallible>(())
         });
         for output in stored.unwrap() {
-            self.put_out(number, output);
+            self.perform(number, output);
         }
     }
 
-    fn put_out(&mut self, number: usize, output: OutputOf<KeyValue>) {
+    fn perform(&mut self, number: usize, output: OutputOf<KeyValue>) {
         match output {
             Output::Send(to, message) => self.post.push_back((id(number), to, message)),
             Output::Ended(tx_id, outcome) => self.ended.push((tx_id, outcome)),
@@ -223,8 +223,8 @@ fn one_of_two_voters_commits_nothing_without_the_other() {
     cluster.submit(leader, 2);
     let before = cluster.node(leader).state().index();
     cluster.pass(2_000_000);
-    let said = [(TxId(1), Outcome::Unknown), (TxId(2), Outcome::NoQuorum)];
-    assert_eq!(cluster.ended, said, "the first is in a log, the second in none");
+    let expected = [(TxId(1), Outcome::Unknown), (TxId(2), Outcome::NoQuorum)];
+    assert_eq!(cluster.ended, expected, "transaction 1 is in a log, transaction 2 is in none");
     assert_eq!(cluster.node(leader).state().index(), before);
 }
 
@@ -396,7 +396,7 @@ fn appends_of_many_submissions_are_coalesced() {
     coalesce_appends(&mut outputs, options().log.batch);
     assert_eq!(outputs.len() as u128, 2 * undecided / options().log.batch as u128);
     for output in outputs {
-        cluster.put_out(leader, output);
+        cluster.perform(leader, output);
     }
     cluster.deliver();
     assert_eq!(cluster.ended.len() as u128, undecided);

@@ -77,21 +77,21 @@ fn a_tampered_state_is_rejected() {
     cluster.step(1, Input::Message(id(4), Message::Fetch { after: before, or_state: true }));
     let (_, _, state) = cluster.post.pop_back().unwrap();
     let Message::State(snapshot) = state else { panic!("{state:?}") };
-    let lies: [fn(&mut log::Snapshot<Checkpoint<Values>>); 8] = [
-        |lie| drop(lie.state.done.pop()),
-        |lie| lie.state.done.swap(0, 1),
-        |lie| lie.state.machine = KeyValue::default().snapshot(),
-        |lie| lie.state.proof = None,
-        |lie| lie.last.slot = lie.last.slot.next(),
-        |lie| lie.start = Slot(2),
-        |lie| lie.configuration = Configuration::new([id(1)]).unwrap(),
-        |lie| lie.state.proof.iter_mut().for_each(|proof| proof.signatures[0].1.0[0] ^= 1),
+    let changes: [fn(&mut log::Snapshot<Checkpoint<Values>>); 8] = [
+        |tampered| drop(tampered.state.done.pop()),
+        |tampered| tampered.state.done.swap(0, 1),
+        |tampered| tampered.state.machine = KeyValue::default().snapshot(),
+        |tampered| tampered.state.proof = None,
+        |tampered| tampered.last.slot = tampered.last.slot.next(),
+        |tampered| tampered.start = Slot(2),
+        |tampered| tampered.configuration = Configuration::new([id(1)]).unwrap(),
+        |tampered| tampered.state.proof.iter_mut().for_each(|proof| proof.signatures[0].1.0[0] ^= 1),
     ];
-    for (number, lie) in lies.into_iter().enumerate() {
+    for (number, change) in changes.into_iter().enumerate() {
         let mut tampered = snapshot.clone();
-        lie(&mut tampered);
+        change(&mut tampered);
         cluster.step(4, Input::Message(id(1), Message::State(tampered)));
-        assert_eq!(cluster.node(4).state().index(), before, "lie {number}");
+        assert_eq!(cluster.node(4).state().index(), before, "tampered state {number} was installed");
     }
     assert_eq!((cluster.node(4).counts().refused, cluster.node(4).counts().forged_certificates), (8, 1));
     cluster.step(4, Input::Message(id(1), Message::State(snapshot)));
@@ -105,15 +105,15 @@ fn a_learner_verifies_voters_it_never_knew_by_configuration_certificates() {
     cluster.pass(1_000_000);
     cluster.cut_off = vec![id(7)];
     let mut now: Vec<_> = (1..=3).collect();
-    for (come, go) in [(4, 1), (5, 2), (6, 3)] {
-        for to in [[&now[..], &[come]].concat(), [&now[1..], &[come]].concat()] {
+    for (added, removed) in [(4, 1), (5, 2), (6, 3)] {
+        for to in [[&now[..], &[added]].concat(), [&now[1..], &[added]].concat()] {
             let index = cluster.node(cluster.leader()).state().index().0;
             cluster.fill(index + 2 * options().kept as u64);
             cluster.change(&voters(to));
         }
-        assert_eq!(now.remove(0), go);
-        now.push(come);
-        cluster.cut_off.push(id(go));
+        assert_eq!(now.remove(0), removed);
+        now.push(added);
+        cluster.cut_off.push(id(removed));
     }
     cluster.fill(cluster.node(cluster.leader()).state().index().0 + far());
     assert_eq!(*cluster.node(cluster.leader()).state().voters(), voters(4..=6));

@@ -336,7 +336,7 @@ impl SimulatedNode {
         outcome: &Outcome<Values>,
         context: &mut NodeContext<'_, Self>,
     ) {
-        let healed_us = context.now_us().saturating_sub(kernel::Skew::EPOCH_US + super::TROUBLE_US);
+        let healed_us = context.now_us().saturating_sub(kernel::Skew::EPOCH_US + super::FAULTS_US);
         let is_late = *outcome == Outcome::Unknown && healed_us > 2 * options().result_us;
         Oracle::with(|oracle| oracle.count("unknown after healing", u64::from(is_late)));
         Oracle::with(|oracle| oracle.ended(tx_id, outcome));

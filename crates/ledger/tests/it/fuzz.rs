@@ -65,7 +65,7 @@ const WORDS: &[&str] = &[
 ];
 
 #[test]
-fn the_goal() {
+fn mutated_goals_are_parsed_or_rejected() {
     let facts = Facts::default();
     let read = Cell::new(0_u64);
     let cases = cases(1_000_000);
@@ -88,7 +88,7 @@ fn the_goal() {
 }
 
 #[test]
-fn the_snapshot() {
+fn mutated_snapshots_are_restored_exactly_or_rejected() {
     let mut facts = Facts::default();
     let goal = "=> +p(1, two, \"three\"), +p(1), +q(-1, \"\")".parse().unwrap();
     let (diff, _) = facts.execute(&Overlay::default(), &goal).unwrap();
@@ -135,7 +135,7 @@ impl Notary for TestNotary {
 struct Cluster {
     nodes: Vec<(Node, Store<KeyValue>)>,
     /// All messages that were ever sent.
-    said: Vec<TestMessage>,
+    sent: Vec<TestMessage>,
     /// The head of the history, at each index at which a node stopped.
     heads: BTreeMap<Slot, Head>,
     queue: VecDeque<(NodeId, NodeId, TestMessage)>,
@@ -156,7 +156,7 @@ impl Cluster {
         let store = Node::empty(Configuration::new([1, 2, 3].map(NodeId)).unwrap());
         Self {
             nodes: (1..=4).map(|me| (node(me, store.clone(), 0), store.clone())).collect(),
-            said: Vec::new(),
+            sent: Vec::new(),
             heads: BTreeMap::new(),
             queue: VecDeque::new(),
             now_us: 0,
@@ -178,7 +178,7 @@ impl Cluster {
         assert_eq!(*self.heads.entry(head.index).or_insert(head.clone()), head);
         for output in stored.unwrap() {
             if let Output::Send(to, message) = output {
-                self.said.push(message.clone());
+                self.sent.push(message.clone());
                 let is_cut = self.is_learner_cut && (me == 4 || to.0 == 4);
                 let is_lost = self.is_unsigned && matches!(message, Message::SignatureShare(_));
                 if to.0 <= 4 && !is_cut && !is_lost {
@@ -223,12 +223,12 @@ impl Cluster {
 }
 
 /// A node that neither votes nor leads, and that no message names.
-const STRANGER: NodeId = NodeId(u128::MAX / 3);
+const UNKNOWN_NODE: NodeId = NodeId(u128::MAX / 3);
 
 /// Returns some messages of each kind, as bytes.
-fn corpus(said: &[TestMessage], is_wanted: impl Fn(&TestMessage) -> bool) -> Vec<Vec<u8>> {
+fn corpus(sent: &[TestMessage], is_wanted: impl Fn(&TestMessage) -> bool) -> Vec<Vec<u8>> {
     let mut kinds: Vec<(_, Vec<&TestMessage>)> = Vec::new();
-    for message in said.iter().filter(|message| is_wanted(message)) {
+    for message in sent.iter().filter(|message| is_wanted(message)) {
         let kind = match message {
             Message::Log(inner) => (discriminant(message), Some(discriminant(inner))),
             _ => (discriminant(message), None),
@@ -263,7 +263,7 @@ fn garble(rng: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
 }
 
 /// Returns nodes that have exchanged messages of all kinds. The learner was disconnected for a long time.
-fn talk() -> Cluster {
+fn cluster_with_history() -> Cluster {
     let mut cluster = Cluster::new();
     cluster.pass(60);
     cluster.work(1, 10);
@@ -292,14 +292,14 @@ fn standing(node: &Node) -> (Hash, [Slot; 3], [log::Term; 2]) {
 }
 
 fn assert_most_are_read(read: u64, cases: u64) {
-    println!("{read} of {cases} could be read");
+    println!("{read} of {cases} could be decoded");
     assert!(cases < 1000 || read * 4 > cases, "most inputs must be decodable");
 }
 
 /// Votes and other messages of voters and leaders: mutated, or from a node that is neither.
 #[test]
-fn the_vote() {
-    let mut cluster = talk();
+fn mutated_votes_and_certificates_do_not_change_a_node() {
+    let mut cluster = cluster_with_history();
     let leader = cluster.leader();
     let follower = leader % 3 + 1;
     cluster.is_learner_cut = false;
@@ -307,8 +307,8 @@ fn the_vote() {
     // The leader waits for the signature shares that have not arrived.
     cluster.is_unsigned = true;
     cluster.work(300, 3);
-    let log = corpus(&cluster.said, |message| matches!(message, Message::Log(_)));
-    let rest = corpus(&cluster.said, |message| {
+    let log = corpus(&cluster.sent, |message| matches!(message, Message::Log(_)));
+    let rest = corpus(&cluster.sent, |message| {
         matches!(
             message,
             Message::SignatureShare(_)
@@ -317,7 +317,12 @@ fn the_vote() {
                 | Message::TermConfirmed(..)
         )
     });
-    assert!(log.len() > 32 && rest.len() == 32, "all kinds were said: {} {}", log.len(), rest.len());
+    assert!(
+        log.len() > 32 && rest.len() == 32,
+        "messages of all kinds were sent: {} {}",
+        log.len(),
+        rest.len()
+    );
     let before = [leader, follower].map(|number| standing(&cluster.nodes[number - 1].0));
     let now_us = cluster.now_us;
     let (read, cluster) = (Cell::new(0_u64), RefCell::new(cluster));
@@ -334,19 +339,19 @@ fn the_vote() {
         }
         read.set(read.get() + 1);
         let to_leader = !matches!(message, Message::Log(_)) && rng.bool();
-        let (place, number) = if to_leader { (0, leader) } else { (1, follower) };
+        let (index, number) = if to_leader { (0, leader) } else { (1, follower) };
         let voter = NodeId(rng.u128(1..=3));
-        let from = if matches!(message, Message::Log(_)) || rng.bool() { STRANGER } else { voter };
+        let from = if matches!(message, Message::Log(_)) || rng.bool() { UNKNOWN_NODE } else { voter };
         let mut cluster = cluster.borrow_mut();
         let node = &mut cluster.nodes[number - 1].0;
         drop(node.step(now_us, rng.u32(..), Input::Message(from, message)));
-        assert_eq!(standing(node), before[place]);
+        assert_eq!(standing(node), before[index]);
     });
     assert_most_are_read(read.get(), cases);
     let counts = cluster.borrow().nodes.iter().map(|(node, _)| *node.counts()).collect::<Vec<_>>();
     let forged = |of: fn(&holdoff_ledger::LedgerCounters) -> u64| counts.iter().map(of).sum::<u64>();
     println!(
-        "{} seals, {} certificates",
+        "{} forged signatures, {} forged certificates",
         forged(|it| it.forged_signatures),
         forged(|it| it.forged_certificates)
     );
@@ -355,24 +360,24 @@ fn the_vote() {
 
 /// Histories and states for a node that misses them: it reaches the decided state, or does not change.
 #[test]
-fn the_history() {
-    let mut cluster = talk();
+fn mutated_histories_lead_only_to_decided_states() {
+    let mut cluster = cluster_with_history();
     let store = cluster.nodes[3].1.clone();
     let behind = cluster.nodes[3].0.state().index();
-    let said = cluster.said.len();
+    let first = cluster.sent.len();
     cluster.is_learner_cut = false;
     // A node that was disconnected for a long time asks rarely.
     cluster.pass(600);
     assert_eq!(cluster.nodes[3].0.state().index(), cluster.nodes[0].0.state().index());
     let (heads, now_us) = (cluster.heads.clone(), cluster.now_us);
-    let messages = corpus(&cluster.said[said..], |message| {
+    let messages = corpus(&cluster.sent[first..], |message| {
         matches!(
             message,
             Message::Fetch { .. } | Message::History { .. } | Message::State(_) | Message::Submit { .. }
         )
     });
     let learner = RefCell::new(node(4, store.clone(), now_us));
-    let (read, came, refused) = (Cell::new(0_u64), Cell::new(0_u64), Cell::new(0_u64));
+    let (read, reached, refused) = (Cell::new(0_u64), Cell::new(0_u64), Cell::new(0_u64));
     let cases = cases(1_000_000);
     run_seeds(REPLAY, cases, |rng| {
         let Ok(message) = holdoff_net::decode::<TestMessage>(&garble(rng, &messages)) else { return };
@@ -387,13 +392,21 @@ fn the_history() {
         assert!(learner.divergence().is_none());
         if learner.state().index() > behind {
             let head = learner.state().head();
-            assert_eq!(heads.get(&head.index), Some(&head), "only what is decided is believed");
-            came.set(came.get() + 1);
+            assert_eq!(
+                heads.get(&head.index),
+                Some(&head),
+                "the learner reached a head that was not decided"
+            );
+            reached.set(reached.get() + 1);
             refused.set(refused.get() + learner.counts().refused);
             *learner = node(4, store.clone(), now_us);
         }
     });
-    println!("{} times it came to what is decided, {} were refused", came.get(), refused.get());
+    println!(
+        "{} times the learner reached a decided state, {} messages were refused",
+        reached.get(),
+        refused.get()
+    );
     assert_most_are_read(read.get(), cases);
-    assert!(cases < 1000 || (came.get() > 0 && refused.get() > 0));
+    assert!(cases < 1000 || (reached.get() > 0 && refused.get() > 0));
 }

@@ -241,7 +241,7 @@ proptest! {
             let commands = KeyValueRules::goal(&mut rng);
             let mut changed = map.clone();
             let each = commands.iter().map(|command| directly(&mut changed, command));
-            let wanted = each.collect::<Result<Vec<_>, Fails>>().map(|said| said.concat());
+            let wanted = each.collect::<Result<Vec<_>, Fails>>().map(|answers| answers.concat());
             let done = table.execute(&Overlay::default(), &commands);
             prop_assert_eq!(done.as_ref().ok().map(|(_, answers)| answers), wanted.as_ref().ok(), "{:?}", commands);
             if let Ok((diff, _)) = done {
@@ -261,7 +261,7 @@ proptest! {
 struct Fails;
 
 fn directly(map: &mut BTreeMap<Key, Value>, command: &Command) -> Result<Vec<Option<Value>>, Fails> {
-    let said = match command.clone() {
+    let answer = match command.clone() {
         Command::Get(key) => Ok(map.get(&key).cloned()),
         Command::Put(key, value) => Ok(map.insert(key, value)),
         Command::Delete(key) => Ok(map.remove(&key)),
@@ -289,7 +289,7 @@ fn directly(map: &mut BTreeMap<Key, Value>, command: &Command) -> Result<Vec<Opt
         }
         _ => Err(Fails),
     };
-    said.map(|said| vec![said])
+    answer.map(|answer| vec![answer])
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn failed_goals_change_nothing() {
     }
     assert!(
         failed.iter().all(|failed| *failed * 10 > CASES),
-        "{failed:?} of {CASES} failed: too few say anything"
+        "{failed:?} of {CASES} failed: too few failures to test the law"
     );
 }
 
@@ -310,9 +310,9 @@ fn a_diff_out_of_order_is_rejected() {
     let change = |name: &str, before| RowChange { key: Key::new(name).unwrap(), before, after: Some(()) };
     let is_diff = |changes: Vec<_>| Diff::try_from(changes).is_ok();
     assert!(is_diff(vec![change("a", None), change("b", None)]));
-    assert!(!is_diff(vec![change("a", None), change("a", None)]), "a row twice");
-    assert!(!is_diff(vec![change("b", None), change("a", None)]), "backwards");
-    assert!(!is_diff(vec![change("a", Some(()))]), "to the same");
+    assert!(!is_diff(vec![change("a", None), change("a", None)]), "a diff changes each row once");
+    assert!(!is_diff(vec![change("b", None), change("a", None)]), "the rows of a diff are sorted");
+    assert!(!is_diff(vec![change("a", Some(()))]), "a diff contains no unchanged row");
 }
 
 #[test]

@@ -15,9 +15,9 @@ fn run(facts: &mut Facts, goal: &str) -> String {
         Err(failed) => return format!("failed: {failed}"),
     };
     facts.apply(&diff).unwrap();
-    let said: Vec<_> =
-        [answer.to_string(), diff.to_string()].into_iter().filter(|said| !said.is_empty()).collect();
-    if said.is_empty() { "ok".to_owned() } else { said.join("\n") }
+    let lines: Vec<_> =
+        [answer.to_string(), diff.to_string()].into_iter().filter(|line| !line.is_empty()).collect();
+    if lines.is_empty() { "ok".to_owned() } else { lines.join("\n") }
 }
 
 /// Returns each goal, and its output on the page.
@@ -30,14 +30,14 @@ fn examples() -> Vec<(&'static str, &'static str)> {
 #[test]
 fn every_example_does_what_the_page_says() {
     let mut facts = Facts::default();
-    for (goal, said) in examples() {
-        assert_eq!(run(&mut facts, goal), said, "> {goal}");
+    for (goal, expected) in examples() {
+        assert_eq!(run(&mut facts, goal), expected, "> {goal}");
     }
-    assert!(examples().len() > 15, "the page is hardly read");
+    assert!(examples().len() > 15, "the page has too few examples");
 }
 
 #[test]
-fn the_page_knows_the_limits() {
+fn the_page_lists_the_limits() {
     for (limit, row) in [
         (limits::GOAL_BYTES / 1024, "KiB of text"),
         (limits::CONDITIONS, "conditions"),

@@ -120,9 +120,17 @@ mod tests {
         for number in 1..3 * MAX_OBSERVATIONS {
             let now = Duration::from_millis(number as u64);
             assert_eq!(*table.get_or_insert(&digest(number), now, || number), number);
-            assert_eq!(*table.get_or_insert(&digest(0), now, || number), 1, "it is in use");
+            assert_eq!(
+                *table.get_or_insert(&digest(0), now, || number),
+                1,
+                "a recently used observation is not evicted"
+            );
             assert!(table.0.len() <= MAX_OBSERVATIONS);
         }
-        assert_eq!(*table.get_or_insert(&digest(1), Duration::from_secs(60), || 7), 7, "value as new");
+        assert_eq!(
+            *table.get_or_insert(&digest(1), Duration::from_secs(60), || 7),
+            7,
+            "an evicted observation is created again"
+        );
     }
 }

@@ -42,7 +42,7 @@ const CONNECTIONS: PoolOptions = PoolOptions { session: SESSION, min: 1, max: 10
 
 const COMPONENT: Component = Component {
     table: "holdoff.lock_migrations",
-    migrations: &[Migration { version: 1, breaks_before: 1, sql: include_str!("postgres/schema.sql") }],
+    migrations: &[Migration { version: 2, breaks_before: 2, sql: include_str!("postgres/schema.sql") }],
 };
 
 #[derive(Debug)]

@@ -22,7 +22,7 @@ use crate::{Holder, LockKey, LockRecord, Nonce, Token};
 
 const COMPONENT: Component = Component {
     table: "holdoff_lock_migrations",
-    migrations: &[Migration { version: 1, breaks_before: 1, sql: include_str!("sqlite/schema.sql") }],
+    migrations: &[Migration { version: 2, breaks_before: 2, sql: include_str!("sqlite/schema.sql") }],
 };
 
 #[derive(Debug)]

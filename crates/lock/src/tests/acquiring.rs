@@ -35,7 +35,7 @@ async fn contenders_of_one_process_are_served_in_order_and_only_the_head_asks_th
 async fn a_waiter_in_another_process_is_granted_the_lock_at_its_release() {
     let (locks, store) = locks();
     let guard = locks.acquire("k").await.unwrap();
-    let other = neighbour(&store);
+    let other = another_process(&store);
     let waiting = tokio::spawn(async move { (other.acquire("k").await.unwrap(), Instant::now()) });
     tokio::time::sleep(SECOND * 3).await;
     let released = Instant::now();
@@ -49,7 +49,7 @@ async fn a_waiter_in_another_process_is_granted_the_lock_at_its_release() {
 async fn a_previous_holder_does_not_overtake_the_waiters() {
     let (locks, store) = locks();
     let guard = locks.acquire("k").await.unwrap();
-    let other = neighbour(&store);
+    let other = another_process(&store);
     let waiting = tokio::spawn(async move { other.acquire("k").await.unwrap().token() });
     settle().await;
     guard.release().await.unwrap();
@@ -76,7 +76,7 @@ async fn wake_ups_do_not_count_as_attempts() {
     let guard = locks.acquire("k").await.unwrap();
     let policy =
         Policy::builder(Growth::constant(SECOND * 2)).jitter(Jitter::None).attempts(2).build().unwrap();
-    let waiting = tokio::spawn(neighbour(&store).acquire("k").policy(policy).into_future());
+    let waiting = tokio::spawn(another_process(&store).acquire("k").policy(policy).into_future());
     settle().await;
     for _ in 0..10 {
         store.notify(guard.key(), Notification::MayBeFree);
@@ -87,7 +87,7 @@ async fn wake_ups_do_not_count_as_attempts() {
     waiting
         .await
         .unwrap()
-        .expect("ten requests were refused, and none was an attempt")
+        .expect("refused requests after a notification do not count as attempts")
         .release()
         .await
         .unwrap();
@@ -100,14 +100,17 @@ async fn the_error_after_the_last_attempt_names_the_holder() {
     let _guard = locks.with_settings(settings).unwrap().acquire("k").await.unwrap();
     let policy = Policy::builder(Growth::constant(SECOND)).jitter(Jitter::None).attempts(3).build().unwrap();
     let began = Instant::now();
-    let error = neighbour(&store).acquire("k").policy(policy.clone()).await.unwrap_err();
+    let error = another_process(&store).acquire("k").policy(policy.clone()).await.unwrap_err();
     assert!(error.to_string().contains("by the holder: gave up after 3 attempts"), "{error}");
     assert!((SECOND * 2..SECOND * 21 / 10).contains(&began.elapsed()), "{:?}", began.elapsed());
     let began = Instant::now();
     let error = locks.acquire("k").policy(policy).await.unwrap_err();
-    assert!(matches!(error, Error::Contended { attempts: 3, .. }), "also in the local queue: {error}");
+    assert!(
+        matches!(error, Error::Contended { attempts: 3, .. }),
+        "the policy also limits the wait in the local queue: {error}"
+    );
     assert!((SECOND * 2..SECOND * 21 / 10).contains(&began.elapsed()), "{:?}", began.elapsed());
-    assert_eq!(locks.inspect("k").await.unwrap().unwrap().waiting, 0, "no state is left behind");
+    assert_eq!(locks.inspect("k").await.unwrap().unwrap().waiting, 0, "no waiter is left");
 }
 
 #[tokio::test(start_paused = true)]
@@ -116,7 +119,7 @@ async fn a_deadline_is_kept_in_the_local_queue_at_the_store_and_while_it_hangs()
     let _guard = locks.acquire("k").await.unwrap();
     for hangs in [false, true] {
         store.is_hanging.store(hangs, Ordering::Relaxed);
-        for locks in [locks.clone(), neighbour(&store)] {
+        for locks in [locks.clone(), another_process(&store)] {
             let began = Instant::now();
             let acquire = locks.acquire(if hangs { "other" } else { "k" }).deadline(SECOND * 5);
             let error = tokio::time::timeout(SECOND * 11, acquire.into_future()).await.unwrap().unwrap_err();
@@ -133,11 +136,11 @@ async fn a_wait_allows_any_number_of_attempts() {
     let guard = locks.acquire("k").await.unwrap();
     let policy = Policy::preset("lock").unwrap();
     let began = Instant::now();
-    let other = neighbour(&store);
+    let other = another_process(&store);
     let error = other.acquire("k").policy(policy.clone()).wait(SECOND * 60).await.unwrap_err();
     assert!(matches!(error, Error::DeadlineExceeded { .. }), "{error}");
     assert!((SECOND * 60..SECOND * 61).contains(&began.elapsed()));
-    assert!(guard.is_valid(), "it was renewed");
+    assert!(guard.is_valid(), "the lease was renewed");
 }
 
 #[tokio::test(start_paused = true)]
@@ -145,7 +148,7 @@ async fn cancelled_or_dropped_waiters_leave_no_state_behind() {
     let (locks, store) = locks();
     let guard = locks.acquire("k").await.unwrap();
     for drops in [false, true] {
-        for locks in [locks.clone(), neighbour(&store)] {
+        for locks in [locks.clone(), another_process(&store)] {
             let cancel = CancellationToken::new();
             let waiting = tokio::spawn(locks.acquire("k").cancel(cancel.clone()).into_future());
             settle().await;
@@ -163,7 +166,7 @@ async fn cancelled_or_dropped_waiters_leave_no_state_behind() {
         }
     }
     guard.release().await.unwrap();
-    assert!(locks.try_acquire("k").await.unwrap().is_some(), "it is reserved for no contender");
+    assert!(locks.try_acquire("k").await.unwrap().is_some(), "the lock is reserved for no contender");
 }
 
 #[tokio::test(start_paused = true)]
@@ -187,11 +190,14 @@ async fn a_grant_with_a_lost_response_is_read_back() {
     assert_eq!(
         (guard.token(), store.requests()),
         (Token::new(1), 1),
-        "it was read back, not requested again"
+        "the grant was read back, not requested again"
     );
     store.lost_responses.store(1, Ordering::Relaxed);
     assert!(locks.try_acquire("other").await.is_err());
-    assert!(neighbour(&store).try_acquire("other").await.unwrap().is_some(), "it was withdrawn");
+    assert!(
+        another_process(&store).try_acquire("other").await.unwrap().is_some(),
+        "the request was withdrawn"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -219,7 +225,7 @@ async fn the_circuit_breaker_opens_after_repeated_failures() {
     for _ in 0..20 {
         assert!(matches!(locks.try_acquire("k").await, Err(Error::Store { transient: true, .. })));
     }
-    assert!(store.requests() <= 4, "asked {} times", store.requests());
+    assert!(store.requests() <= 4, "the store received {} requests", store.requests());
     store.is_down.store(false, Ordering::Relaxed);
     tokio::time::sleep(SECOND * 60).await;
     assert!(locks.try_acquire("k").await.unwrap().is_some());
@@ -257,7 +263,7 @@ async fn retry_after(locks: &Locks) -> Duration {
 #[tokio::test(start_paused = true)]
 async fn a_poll_does_not_wait_and_returns_when_to_retry() {
     let (locks, store) = locks();
-    let guard = neighbour(&store).acquire("k").await.unwrap();
+    let guard = another_process(&store).acquire("k").await.unwrap();
     let began = tokio::time::Instant::now();
     let mut delays = Vec::new();
     for _ in 0..5 {
@@ -267,11 +273,11 @@ async fn a_poll_does_not_wait_and_returns_when_to_retry() {
     }
     let slept = delays.iter().sum::<Duration>();
     assert!(began.elapsed() <= slept + Duration::from_millis(10), "timers round up to a millisecond each");
-    assert!(delays[0] < SECOND / 8 && delays[4] > SECOND / 2, "it backs off: {delays:?}");
+    assert!(delays[0] < SECOND / 8 && delays[4] > SECOND / 2, "the delays increase: {delays:?}");
     assert_eq!(locks.inspect("k").await.unwrap().unwrap().waiting, 1, "the same waiter at every poll");
     guard.release().await.unwrap();
-    let again = neighbour(&store).try_acquire("k").await.unwrap();
-    assert!(again.is_none(), "it is reserved for the poller");
+    let again = another_process(&store).try_acquire("k").await.unwrap();
+    assert!(again.is_none(), "the lock is reserved for the poller");
     assert!(matches!(locks.poll("k").await.unwrap(), Polled::Granted(_)));
 }
 
@@ -286,7 +292,7 @@ async fn a_poll_for_a_locally_held_lock_does_not_ask_the_store() {
 #[tokio::test(start_paused = true)]
 async fn polling_never_gives_up() {
     let (locks, store) = locks();
-    let _guard = neighbour(&store).acquire("k").await.unwrap();
+    let _guard = another_process(&store).acquire("k").await.unwrap();
     for _ in 0..500 {
         tokio::time::sleep(retry_after(&locks).await.max(Duration::from_millis(1))).await;
     }

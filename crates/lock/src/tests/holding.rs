@@ -9,10 +9,10 @@ async fn a_guard_renews_its_lock_and_releases_it_when_dropped() {
     let guard = locks.acquire("k").await.unwrap();
     tokio::time::sleep(SECOND * 600).await;
     assert!(guard.is_valid() && guard.valid_for() > SECOND * 15);
-    assert!(neighbour(&store).try_acquire("k").await.unwrap().is_none());
+    assert!(another_process(&store).try_acquire("k").await.unwrap().is_none());
     drop(guard);
     settle().await;
-    assert!(neighbour(&store).try_acquire("k").await.unwrap().is_some());
+    assert!(another_process(&store).try_acquire("k").await.unwrap().is_some());
 }
 
 #[tokio::test(start_paused = true)]
@@ -28,7 +28,10 @@ async fn a_holder_is_notified_of_the_loss_before_the_lease_expires() {
         assert!(!guard.is_valid() && guard.valid_for().is_zero());
         store.is_down.store(false, Ordering::Relaxed);
         store.is_hanging.store(false, Ordering::Relaxed);
-        assert!(neighbour(&store).try_acquire("k").await.unwrap().is_none(), "the lease has not expired");
+        assert!(
+            another_process(&store).try_acquire("k").await.unwrap().is_none(),
+            "the lease has not expired"
+        );
         assert!(matches!(guard.run(async {}).await, Err(Error::Lost { .. })));
         assert!(matches!(guard.release().await, Err(Error::Lost { .. })));
     }
@@ -63,13 +66,13 @@ async fn a_force_released_lock_is_lost_at_the_next_renewal() {
     let (locks, store) = locks();
     let guard = locks.acquire("k").await.unwrap();
     locks.force_release("k").await.unwrap();
-    let other = neighbour(&store).acquire("k").await.unwrap();
+    let other = another_process(&store).acquire("k").await.unwrap();
     let began = Instant::now();
     guard.lost().await;
     assert!(began.elapsed() <= SECOND * 11, "{:?}", began.elapsed());
     drop(guard);
     settle().await;
-    assert!(locks.try_acquire("k").await.unwrap().is_none(), "another process holds it");
+    assert!(locks.try_acquire("k").await.unwrap().is_none(), "another process holds the lock");
     other.release().await.unwrap();
 }
 
@@ -93,7 +96,7 @@ async fn a_failed_release_is_retried() {
     tokio::time::sleep(Duration::from_millis(10)).await;
     store.is_down.store(false, Ordering::Relaxed);
     releasing.await.unwrap().unwrap();
-    assert!(neighbour(&store).try_acquire("k").await.unwrap().is_some());
+    assert!(another_process(&store).try_acquire("k").await.unwrap().is_some());
 }
 
 #[tokio::test(start_paused = true)]
@@ -105,15 +108,18 @@ async fn an_accepted_detached_lease_is_held_until_its_release() {
     tokio::time::sleep(SECOND * 6).await;
     assert!(locks.renew(&lease, SECOND * 10).await.unwrap() > SECOND * 9);
     tokio::time::sleep(SECOND * 6).await;
-    let other = neighbour(&store);
-    assert!(other.try_acquire("a").await.unwrap().is_none(), "it was renewed");
+    let other = another_process(&store);
+    assert!(other.try_acquire("a").await.unwrap().is_none(), "the lease was renewed");
     locks.release(&lease).await.unwrap();
     assert!(matches!(locks.release(&lease).await, Err(Error::Lost { .. })));
     assert!(matches!(locks.renew(&lease, SECOND).await, Err(Error::Lost { .. })));
     let next = other.acquire("a").acquire_detached().await.unwrap();
     assert!(next.lease().token() > lease.token());
     let forged = Lease::new(next.lease().key().clone(), lease.nonce(), next.lease().token());
-    assert!(matches!(locks.release(&forged).await, Err(Error::Lost { .. })), "another's is not touched");
+    assert!(
+        matches!(locks.release(&forged).await, Err(Error::Lost { .. })),
+        "a forged lease does not release the lock"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -130,7 +136,7 @@ async fn a_detached_lease_that_is_not_accepted_is_released() {
     let (locks, store) = locks();
     drop(locks.acquire("a").acquire_detached().await.unwrap());
     settle().await;
-    let other = neighbour(&store);
+    let other = another_process(&store);
     let held = other.acquire("a").acquire_detached().await.unwrap();
     assert_eq!(
         locks.inspect("a").await.unwrap().unwrap().holder.map(|h| h.token),

@@ -32,7 +32,7 @@ impl CreatedValue {
 #[tokio::test(start_paused = true)]
 async fn a_hundred_callers_in_three_processes_create_one_value() {
     let (locks, store) = locks();
-    let processes = [locks, neighbour(&store), neighbour(&store)];
+    let processes = [locks, another_process(&store), another_process(&store)];
     let value = CreatedValue::default();
     let mut tasks = Vec::new();
     for number in 0..100 {
@@ -47,15 +47,15 @@ async fn a_hundred_callers_in_three_processes_create_one_value() {
         all.push(made.into_inner());
     }
     assert_eq!((created.len(), value.0.1.load(Ordering::Relaxed)), (1, 1));
-    assert!(all.iter().all(|made| *made == all[0]), "all have the same value");
-    assert!(store.requests() < 50, "most callers found it without a request: {}", store.requests());
+    assert!(all.iter().all(|made| *made == all[0]), "all callers return the same value");
+    assert!(store.requests() < 50, "most callers found the value without a request: {}", store.requests());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_waiting_caller_finds_the_value_of_another_process() {
     let (locks, store) = locks();
     let value = CreatedValue::default();
-    let _guard = neighbour(&store).acquire("k").await.unwrap();
+    let _guard = another_process(&store).acquire("k").await.unwrap();
     let (waiting, finds) = (value.clone(), locks.clone());
     let waiting = tokio::spawn(async move { waiting.once(&finds, 1).await });
     tokio::time::sleep(SECOND).await;
@@ -96,7 +96,7 @@ async fn create_receives_the_token_or_none_without_the_lock() {
     let nothing = || async { Ok::<_, Infallible>(None) };
     let made = locks.once("k", nothing, |token| async move { Ok(token) }).await.unwrap();
     assert_eq!(made, Once::Created(Some(Token::new(1))));
-    let _guard = neighbour(&store).acquire("k").await.unwrap();
+    let _guard = another_process(&store).acquire("k").await.unwrap();
     let hurried = || locks.acquire("k").deadline(SECOND).once(nothing, |token| async move { Ok(token) });
     assert!(matches!(hurried().await, Err(OnceError::Lock(Error::DeadlineExceeded { .. }))));
     assert_eq!(hurried().or_create_anyway().await.unwrap(), Once::Created(None));

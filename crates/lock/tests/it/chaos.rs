@@ -95,10 +95,10 @@ fn run(setup: ChaosSetup) {
         faulty.as_secs()
     );
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(strike(setup, seed, faulty));
+    runtime.block_on(run_chaos(setup, seed, faulty));
 }
 
-async fn strike(setup: ChaosSetup, seed: u64, faulty: Duration) {
+async fn run_chaos(setup: ChaosSetup, seed: u64, faulty: Duration) {
     let ChaosSetup { store, resource: protected, server, engine, .. } = setup;
     let logs = tempfile::tempdir().unwrap();
     let resource = Arc::new(Resource::open(&protected).await);
@@ -119,14 +119,14 @@ async fn strike(setup: ChaosSetup, seed: u64, faulty: Duration) {
     let injector =
         FaultInjector { fleet, resource: Arc::clone(&resource), server: server.clone(), store, cluster };
     let mut rng = Rng::with_seed(seed);
-    let mut struck = injector.strike(&mut rng, faulty).await;
+    let mut injected = injector.inject(&mut rng, faulty).await;
     for _ in 1..MAX_ROUNDS {
         // A busy machine does little in the same time.
-        if struck.iter().all(|(count, _)| *count > 0) && Notes::show_all(logs.path()) {
+        if injected.iter().all(|(count, _)| *count > 0) && Notes::show_all(logs.path()) {
             break;
         }
-        let again = injector.strike(&mut rng, faulty).await;
-        struck.iter_mut().zip(again).for_each(|((count, _), (more, _))| *count += more);
+        let again = injector.inject(&mut rng, faulty).await;
+        injected.iter_mut().zip(again).for_each(|((count, _), (more, _))| *count += more);
     }
     let FaultInjector { fleet, store, .. } = injector;
     let healed = Instant::now();
@@ -138,12 +138,12 @@ async fn strike(setup: ChaosSetup, seed: u64, faulty: Duration) {
         Some(witness) => witness.grants().await,
         None => resource::grants(&store).await,
     };
-    struck.extend(check::check(server.is_some(), &notes, &grants, &resource.events().await));
-    for (count, what) in &struck {
+    injected.extend(check::check(server.is_some(), &notes, &grants, &resource.events().await));
+    for (count, what) in &injected {
         println!("  {count:>6} {what}");
     }
-    for (count, what) in struck {
-        assert!(count > 0, "no {what}: the run shows nothing");
+    for (count, what) in injected {
+        assert!(count > 0, "the run had no {what}");
     }
 }
 
@@ -158,24 +158,24 @@ struct FaultInjector {
 
 impl FaultInjector {
     /// Injects faults for this time. Returns the count and the name of each fault.
-    async fn strike(&self, rng: &mut Rng, faulty: Duration) -> Vec<(u64, &'static str)> {
+    async fn inject(&self, rng: &mut Rng, faulty: Duration) -> Vec<(u64, &'static str)> {
         let (until, fleet) = (Instant::now() + faulty, || Arc::clone(&self.fleet));
         let killing = tokio::spawn(faults::kill(fleet(), rng.fork(), until));
         let pausing = tokio::spawn(faults::pause(fleet(), Arc::clone(&self.resource), rng.fork(), until));
-        let mut struck = Vec::new();
+        let mut injected = Vec::new();
         if let Some(server) = &self.server {
             let crashing = tokio::spawn(faults::crash(fleet(), Arc::clone(server), until));
             let cutting = tokio::spawn(faults::terminate(self.store.clone(), rng.fork(), until));
-            struck.push((crashing.await.unwrap(), "servers crashed"));
-            struck.push((cutting.await.unwrap(), "connections terminated"));
+            injected.push((crashing.await.unwrap(), "servers crashed"));
+            injected.push((cutting.await.unwrap(), "connections terminated"));
         }
         if let Some(cluster) = &self.cluster {
             let killing_leader = tokio::spawn(faults::kill_leader(Arc::clone(cluster), until));
-            struck.push((killing_leader.await.unwrap(), "leaders killed"));
+            injected.push((killing_leader.await.unwrap(), "leaders killed"));
         }
-        struck.push((killing.await.unwrap(), "processes killed"));
-        struck.push((pausing.await.unwrap(), "processes paused past their lease"));
-        struck
+        injected.push((killing.await.unwrap(), "processes killed"));
+        injected.push((pausing.await.unwrap(), "processes paused past their lease"));
+        injected
     }
 }
 

@@ -32,7 +32,7 @@ async fn each_process_gets_its_turn_before_others_have_had_three() {
     }
     let rounds = format!("ROUNDS ledger {ROUNDS} {} 30000", HOLD.as_millis());
     for process in &mut processes {
-        process.tell(&rounds).await;
+        process.send(&rounds).await;
     }
     let mut most = 0;
     for process in &mut processes {
@@ -54,7 +54,7 @@ async fn a_waiter_is_granted_the_lock_after_the_lease_of_a_killed_holder() {
     let resource = format!("sqlite:{}", folder.path().join("resource.db").display());
     let locks = node::open(&url, Settings::default().with_namespace("contention")).await;
     let mut killed = Process::start(&url, "contention", &resource, None).await;
-    killed.tell(&format!("ACQUIRE ledger {} 1000", LEASE.as_millis())).await;
+    killed.send(&format!("ACQUIRE ledger {} 1000", LEASE.as_millis())).await;
     let token = killed.granted().await;
     let waiting = {
         let locks = locks.clone();
@@ -63,7 +63,7 @@ async fn a_waiter_is_granted_the_lock_after_the_lease_of_a_killed_holder() {
     while locks.inspect("ledger").await.unwrap().unwrap().waiting == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert_eq!(killed.ask("VALID").await, "true");
+    assert_eq!(killed.request("VALID").await, "true");
     killed.signal(Signal::KILL);
     let guard = waiting.await.unwrap();
     assert!(guard.token().get() > token);

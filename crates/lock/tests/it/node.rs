@@ -167,12 +167,12 @@ impl Process {
     }
 
     /// Sends a command, and waits for the response.
-    pub(crate) async fn ask(&mut self, command: &str) -> String {
-        self.tell(command).await;
+    pub(crate) async fn request(&mut self, command: &str) -> String {
+        self.send(command).await;
         self.answer().await
     }
 
-    pub(crate) async fn tell(&mut self, command: &str) {
+    pub(crate) async fn send(&mut self, command: &str) {
         self.commands.write_all(format!("{command}\n").as_bytes()).await.unwrap();
     }
 
@@ -286,8 +286,12 @@ pub(crate) fn assert_exclusive(events: &[(u64, String)]) -> usize {
     let mut last = 0;
     for pair in events.chunks(2) {
         let [(entered, enter), (left, leave)] = pair else { panic!("a holder did not leave: {pair:?}") };
-        assert_eq!((enter.as_str(), leave.as_str()), ("enter", "leave"), "two at once: {pair:?}");
-        assert_eq!(entered, left, "two at once");
+        assert_eq!(
+            (enter.as_str(), leave.as_str()),
+            ("enter", "leave"),
+            "two holders at the same time: {pair:?}"
+        );
+        assert_eq!(entered, left, "two holders at the same time");
         assert!(*entered > last, "token {entered} after {last}");
         last = *entered;
     }

@@ -225,5 +225,8 @@ async fn a_hello_with_zero_limits_is_harmless() {
             break body;
         }
     };
-    assert!(matches!(Frame::read(&reply), Ok(Frame::Error { id: 1, .. })), "it reads no reply");
+    assert!(
+        matches!(Frame::read(&reply), Ok(Frame::Error { id: 1, .. })),
+        "the peer accepts no frame that could hold the reply"
+    );
 }

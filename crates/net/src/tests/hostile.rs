@@ -103,7 +103,7 @@ async fn a_slow_handshake_delays_others_for_at_most_the_handshake_timeout() {
     });
     let (link, _pushes) = server.link();
     assert_eq!(soon(link.call(PING)).await.unwrap(), PING);
-    assert_eq!(soon(mute.read(&mut [0; 1])).await.unwrap_or(0), 0, "the server closed it");
+    assert_eq!(soon(mute.read(&mut [0; 1])).await.unwrap_or(0), 0, "the server closed the connection");
     soon(silent_after_tls).await.unwrap();
     until(|| meter.of("handshakes_refused_total timeout") == 2).await;
 }
@@ -374,13 +374,13 @@ async fn a_message_waits_for_room_until_its_deadline() {
     let options = LinkOptions { limits, call_timeout: Duration::from_millis(300), ..quick() };
     let (link, _pushes) = crate::Link::new(&new_key(), remote, options).unwrap();
     let message = Bytes::from(vec![7; 1 << 19]);
-    let mut told = 0;
+    let mut sent_count = 0;
     let error = loop {
         match link.send(message.clone()).await {
-            Ok(()) => told += 1,
+            Ok(()) => sent_count += 1,
             Err(error) => break error,
         }
-        assert!(told < 100, "every message was accepted");
+        assert!(sent_count < 100, "every message was accepted");
     };
     assert!(matches!(error, Error::Deadline { is_sent: false, .. }), "{error}");
     gate.add_permits(1000);

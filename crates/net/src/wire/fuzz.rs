@@ -105,8 +105,8 @@ fn fuzz_streams_of_frames() {
         assert!(bodies.iter().all(|body| body.len() <= LIMIT));
         match malformed {
             Some(Malformed::TooLarge { size, limit }) => assert!(size > limit && limit == LIMIT),
-            Some(other) => panic!("{other:?} is not for the decoder to say"),
-            None => assert_eq!(taken + left, stream.len(), "nothing gets lost"),
+            Some(other) => panic!("the decoder returned {other:?}"),
+            None => assert_eq!(taken + left, stream.len(), "the decoder drops no bytes"),
         }
         for body in &bodies {
             match Frame::read(body) {

@@ -18,12 +18,12 @@ const CALLERS: u64 = 3;
 const STORM: Duration = Duration::from_secs(5);
 const LIMIT: Duration = Duration::from_millis(400);
 
-/// The observed events in order, and the counts of the faults that struck.
+/// The observed events in order, and the counts of the faults that occurred.
 #[derive(Default)]
 struct RunLog {
     lines: Vec<String>,
     answered: u32,
-    heard: u32,
+    pushes_received: u32,
     unreachable: u32,
     deadline: u32,
     lost: u32,
@@ -40,7 +40,7 @@ impl RunLog {
         self.line(&format!("{name} {number} {}", outcome.as_ref().err().map_or("ok", word)));
         match outcome {
             Ok(echo) => {
-                assert_eq!(echo, number, "{name} has got another's reply");
+                assert_eq!(echo, number, "{name} received the reply of another call");
                 self.answered += 1;
             }
             Err(Error::Unreachable { .. }) => self.unreachable += 1,
@@ -80,9 +80,9 @@ fn word(error: &Error) -> &'static str {
 
 async fn receive_pushes(name: &'static str, mut pushes: PushReceiver, log: Shared) {
     let mut expected = None;
-    while let Some(heard) = pushes.next().await {
+    while let Some(push_event) = pushes.next().await {
         let mut log = log.lock().unwrap();
-        match heard {
+        match push_event {
             PushEvent::Connected => {
                 log.line(&format!("{name} connected"));
                 // A new connection has missed nothing: its pushes begin with number 0.
@@ -94,8 +94,8 @@ async fn receive_pushes(name: &'static str, mut pushes: PushReceiver, log: Share
             }
             PushEvent::Push(message) => {
                 let number: u64 = decode(&message).unwrap();
-                assert_eq!(Some(number), expected, "{name} hears pushes out of order");
-                log.heard += 1;
+                assert_eq!(Some(number), expected, "{name} received pushes out of order");
+                log.pushes_received += 1;
                 expected = Some(number + 1);
             }
             other => panic!("{other:?}"),
@@ -125,7 +125,7 @@ fn storm(seed: u64, with_crashes: bool) -> RunLog {
             link.call_value::<u64>(&u64::MAX).await.expect("the link has not recovered");
             link.close().await;
             drop(link);
-            listening.await.expect("what was heard was in order");
+            listening.await.expect("the pushes arrived in order");
             Ok(())
         });
     }
@@ -198,7 +198,10 @@ fn no_call_executes_twice_pushes_stay_in_order_and_every_link_recovers() {
                  --test it"
             )
         };
-        assert!(log.answered > 0 && log.heard > 0, "seed {seed}: nothing has happened");
+        assert!(
+            log.answered > 0 && log.pushes_received > 0,
+            "seed {seed}: no call was answered or no push arrived"
+        );
         for (count, times) in struck.iter_mut().zip([log.unreachable, log.deadline, log.lost, 1]) {
             *count += u64::from(times > 0);
         }
@@ -217,7 +220,7 @@ fn the_same_seed_gives_the_same_run() {
         assert!(first.lines.len() > 50);
         let differs = first.lines.iter().zip(&second.lines).position(|(a, b)| a != b);
         assert_eq!(differs.map(|at| (&first.lines[at], &second.lines[at])), None, "seed {seed}");
-        assert_eq!((first.lines.len(), first.heard), (second.lines.len(), second.heard));
+        assert_eq!((first.lines.len(), first.pushes_received), (second.lines.len(), second.pushes_received));
         assert_ne!(first.lines, storm(seed + 100, false).lines);
     }
 }

@@ -16,7 +16,7 @@ use super::{Append, Entry, EntryPayload, Message, Node, Record, Term};
 use crate::{MAX_ACCEPTORS, NodeId, Slot};
 
 impl<V: Clone, S: Clone> Node<V, S> {
-    /// Appends a proposed value or configuration change, or refuses it.
+    /// Appends a proposed value or configuration change, or rejects it.
     pub(super) fn propose(&mut self, payload: EntryPayload<V>) {
         let output = match self.check_proposal(&payload) {
             Ok(term) => {
@@ -24,7 +24,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
                 self.stream(slot);
                 Output::Proposed(slot, term)
             }
-            Err(refusal) => Output::ProposalRejected(refusal),
+            Err(rejection) => Output::ProposalRejected(rejection),
         };
         self.outputs.push(output);
         if self.store.configuration().majority() == 1 {
@@ -118,15 +118,15 @@ impl<V: Clone, S: Clone> Node<V, S> {
         let Role::Leader(leader) = &self.role else { return };
         let configuration = self.store.configuration();
         let mut has = [Slot(0); MAX_ACCEPTORS];
-        let mut places = has.iter_mut();
+        let mut elements = has.iter_mut();
         let mine = self.stored_through(leader).filter(|_| configuration.contains(self.me));
         let counts = |matched: &Slot| *matched >= leader.inherited;
         let theirs = leader.followers.iter().map(|follower| follower.matched).filter(counts);
-        for (has, place) in mine.into_iter().chain(theirs).zip(&mut places) {
-            *place = has;
+        for (has, element) in mine.into_iter().chain(theirs).zip(&mut elements) {
+            *element = has;
         }
         // Unused elements are not sorted: only the replicas that count matter.
-        let unused = places.len();
+        let unused = elements.len();
         let Some(has) = has.get_mut(..MAX_ACCEPTORS - unused) else { return };
         has.sort_unstable();
         let decided = has.iter().rev().nth(configuration.majority() - 1).copied().unwrap_or_default();

@@ -62,7 +62,7 @@ impl Model for Bounds {
         vec![
             Property::always("agreement", |_, state: &State| !state.torn),
             Property::always("validity", |_, state: &State| state.is_valid()),
-            Property::always("acknowledged is in the log", |_, state: &State| state.leaders_have_all()),
+            Property::always("leaders have all decided entries", |_, state: &State| state.leaders_have_all()),
             Property::always("one leader per term", |_, state: &State| state.has_one_leader_per_term()),
             Property::sometimes("decided", |_, state: &State| state.has_decided_a_value()),
             Property::sometimes("decided by another", |_, state: &State| state.has_inherited()),
@@ -77,7 +77,7 @@ impl Model for Bounds {
 /// Explores all states within the bounds, or stops when a safety property is violated. Returns the number of states and
 /// the names of the violated properties.
 fn explore(bounds: Bounds) -> (usize, Vec<&'static str>) {
-    let enough = HasDiscoveries::AnyOf(BTreeSet::from(["agreement", "acknowledged is in the log"]));
+    let enough = HasDiscoveries::AnyOf(BTreeSet::from(["agreement", "leaders have all decided entries"]));
     let properties = bounds.properties();
     let checker = bounds.checker().finish_when(enough).threads(1).spawn_dfs().join();
     let is_wrong = |property: &Property<Bounds>| {
@@ -126,22 +126,22 @@ const SETTLED: &[Past] = &[Past::Elected { leader: 0, by: 2 }, Past::Settled(0)]
 #[test]
 fn a_voter_is_removed() {
     let bounds = Bounds { elections: [0, 1, 1], changes: 1, past: SETTLED, ..NOTHING };
-    holds("a voter is let go while others ask to lead", bounds, &["decided", AHEAD, "crashed"]);
+    holds("a voter is removed during elections of the others", bounds, &["decided", AHEAD, "crashed"]);
     let bounds = Bounds { elections: [0, 1, 0], changes: 1, crashes: 1, past: SETTLED, ..NOTHING };
-    holds("a voter is let go, another asks to lead, a crash", bounds, &["decided", AHEAD]);
+    holds("a voter is removed, another runs for election, a crash", bounds, &["decided", AHEAD]);
 }
 
 #[test]
 fn a_leader_sends_unstored_entries() {
     let bounds =
         Bounds { elections: [1, 0, 1], proposals: 1, crashes: 1, early: true, past: SETTLED, ..NOTHING };
-    holds("what is sent early, two terms more, a crash", bounds, &["changed"]);
+    holds("unstored entries are sent, two more terms, a crash", bounds, &["changed"]);
 }
 
 #[test]
 fn a_forked_log_is_repaired() {
     let bounds = Bounds { elections: [1, 1, 0], past: FORKED, ..NOTHING };
-    holds("a fork, then two terms more", bounds, &["changed", AHEAD, "crashed"]);
+    holds("a fork, then two more terms", bounds, &["changed", AHEAD, "crashed"]);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn more_elections_and_crashes() {
     let bounds = Bounds { elections: [2, 1, 0], proposals: 1, ..NOTHING };
     holds("three terms, a value", bounds, &["changed", AHEAD, "crashed"]);
     let bounds = Bounds { elections: [1, 1, 0], crashes: 1, past: FORKED, ..NOTHING };
-    holds("a fork, then two terms more, a crash", bounds, &["changed", AHEAD]);
+    holds("a fork, then two more terms, a crash", bounds, &["changed", AHEAD]);
 }
 
 /// Explores with an injected defect and returns the names of the violated properties.
@@ -172,7 +172,7 @@ fn appending_without_a_log_match_violates_agreement() {
 fn deciding_part_of_an_inherited_log_violates_agreement() {
     let fault = Some(LogFault::CommitInherited);
     let found = found(Bounds { elections: [1, 1, 0], past: FORKED, fault, ..NOTHING });
-    assert!(found.contains(&"agreement") || found.contains(&"acknowledged is in the log"), "{found:?}");
+    assert!(found.contains(&"agreement") || found.contains(&"leaders have all decided entries"), "{found:?}");
 }
 
 #[test]
@@ -186,10 +186,10 @@ fn counting_an_unstored_entry_violates_agreement() {
         fault: Some(LogFault::CountUnstored),
         ..NOTHING
     });
-    assert!(found.contains(&"acknowledged is in the log") || found.contains(&"agreement"), "{found:?}");
+    assert!(found.contains(&"leaders have all decided entries") || found.contains(&"agreement"), "{found:?}");
 }
 
-type Said = Message<u8, ()>;
+type TestMessage = Message<u8, ()>;
 type StepOf = StepOutput<Record<u8, ()>, Output<u8, ()>>;
 
 const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
@@ -233,7 +233,7 @@ enum Past {
 struct Sent {
     from: usize,
     to: usize,
-    said: Said,
+    message: TestMessage,
 }
 
 impl Sent {
@@ -298,15 +298,15 @@ impl State {
             Past::Elected { leader, by } => {
                 self.network.clear();
                 self.run(leader);
-                self.hear_all(|sent| sent.to == by && matches!(sent.said, Message::RequestVote(_)));
-                self.hear_all(|sent| sent.from == by && matches!(sent.said, Message::VoteReply { .. }));
+                self.deliver_all(|sent| sent.to == by && matches!(sent.message, Message::RequestVote(_)));
+                self.deliver_all(|sent| sent.from == by && matches!(sent.message, Message::VoteReply { .. }));
                 self.network.clear();
             }
             Past::Settled(leader) => {
                 for _ in 0..4 {
                     self.step(leader, Input::Tick);
-                    self.hear_all(|sent| matches!(sent.said, Message::Append(_)));
-                    self.hear_all(|sent| matches!(sent.said, Message::AppendAccepted { .. }));
+                    self.deliver_all(|sent| matches!(sent.message, Message::Append(_)));
+                    self.deliver_all(|sent| matches!(sent.message, Message::AppendAccepted { .. }));
                 }
             }
             Past::Alone(leader) => {
@@ -317,7 +317,7 @@ impl State {
         }
     }
 
-    fn hear_all(&mut self, which: impl Fn(&Sent) -> bool) {
+    fn deliver_all(&mut self, which: impl Fn(&Sent) -> bool) {
         let numbers: Vec<_> =
             self.network.iter().filter(|(_, sent)| which(sent)).map(|(number, _)| *number).collect();
         for number in numbers {
@@ -371,8 +371,8 @@ impl State {
                 self.step(at, Input::ChangeConfiguration(Configuration::new(STAYING).unwrap()));
             }
             Action::Hear(number) => {
-                let Some(Sent { from, to, said }) = self.network.get(&number).cloned() else { return };
-                self.step(to, Input::Message(NODES[from], said));
+                let Some(Sent { from, to, message }) = self.network.get(&number).cloned() else { return };
+                self.step(to, Input::Message(NODES[from], message));
             }
             Action::Store(at) => {
                 let steps = std::mem::take(&mut self.unstored[at]);
@@ -389,13 +389,14 @@ impl State {
     /// Starts an election. A pre-vote binds no voter, so that the model lets another voter grant it at once.
     fn run(&mut self, at: usize) {
         self.step(at, Input::Tick);
-        let is_pre_vote = self.network.values().find_map(|sent| match sent.said {
+        let is_pre_vote = self.network.values().find_map(|sent| match sent.message {
             Message::RequestVote(asked) if asked.is_pre_vote && sent.from == at => {
                 Some((sent.to, asked.term))
             }
             _ => None,
         });
-        self.network.retain(|_, sent| !matches!(sent.said, Message::RequestVote(asked) if asked.is_pre_vote));
+        self.network
+            .retain(|_, sent| !matches!(sent.message, Message::RequestVote(asked) if asked.is_pre_vote));
         if let Some((voter, term)) = is_pre_vote {
             let granted =
                 Message::VoteReply { is_pre_vote: true, term, granted: true, promised: Term::none() };
@@ -412,7 +413,7 @@ impl State {
     fn finish(&mut self, at: usize, mut step: StepOf) {
         let early = step.early();
         let overtakes = !early.is_empty() && step.record().is_some();
-        self.put_out(at, early);
+        self.perform(at, early);
         let is_empty = step == StepOutput::new(Vec::new(), Vec::new(), Vec::new());
         let unstored = &mut self.unstored[at];
         if !overtakes && unstored.is_empty() {
@@ -431,13 +432,13 @@ impl State {
             }
             Ok::<_, Infallible>(())
         });
-        self.put_out(at, stored.unwrap().into_iter().flatten().collect());
+        self.perform(at, stored.unwrap().into_iter().flatten().collect());
     }
 
-    fn put_out(&mut self, at: usize, outputs: Vec<Output<u8, ()>>) {
+    fn perform(&mut self, at: usize, outputs: Vec<Output<u8, ()>>) {
         for output in outputs {
             match output {
-                Output::Send(to, said) => self.send(at, to, said),
+                Output::Send(to, message) => self.send(at, to, message),
                 Output::Decided(slot) => self.decide(at, slot),
                 Output::Stored { term, slot } => self.step(at, Input::Stored { term, slot }),
                 _ => {}
@@ -445,9 +446,9 @@ impl State {
         }
     }
 
-    fn send(&mut self, from: usize, to: NodeId, said: Said) {
+    fn send(&mut self, from: usize, to: NodeId, message: TestMessage) {
         let Some(to) = NODES.iter().position(|node| *node == to) else { return };
-        let sent = Sent { from, to, said };
+        let sent = Sent { from, to, message };
         if self.is_alive(&sent) {
             self.network.insert(sent.number(), sent);
         }
@@ -481,7 +482,7 @@ impl State {
     fn is_alive(&self, sent: &Sent) -> bool {
         let node = &self.nodes[sent.to];
         let promised = |term: &Term| self.disks[sent.to].promised_under(term.start());
-        match &sent.said {
+        match &sent.message {
             Message::RequestVote(asked) => asked.is_pre_vote || asked.term > promised(&asked.term),
             Message::Append(append) => append.term >= promised(&append.term),
             Message::InstallSnapshot { term, .. } => *term >= promised(term),
@@ -502,7 +503,7 @@ impl State {
     /// Returns whether the message would change nothing, and would cause no message that is not already in the network.
     fn is_idle(&self, sent: &Sent) -> bool {
         let mut node = self.nodes[sent.to].clone();
-        let outputs = node.step(0, 0, Input::Message(NODES[sent.from], sent.said.clone()));
+        let outputs = node.step(0, 0, Input::Message(NODES[sent.from], sent.message.clone()));
         if outputs.record().is_some() {
             return false;
         }
@@ -512,9 +513,11 @@ impl State {
         }
         let outputs = outputs.release(|_| Ok::<_, Infallible>(())).unwrap();
         let is_known = |output: &Output<u8, ()>| match output {
-            Output::Send(to, said) => NODES.iter().position(|node| node == to).is_some_and(|to| {
-                let answer = Sent { from: sent.to, to, said: said.clone() };
-                self.network.contains_key(&answer.number()) || !self.is_alive(&answer) || self.is_had(&answer)
+            Output::Send(to, message) => NODES.iter().position(|node| node == to).is_some_and(|to| {
+                let answer = Sent { from: sent.to, to, message: message.clone() };
+                self.network.contains_key(&answer.number())
+                    || !self.is_alive(&answer)
+                    || self.is_acknowledged(&answer)
             }),
             _ => false,
         };
@@ -522,10 +525,10 @@ impl State {
     }
 
     /// Returns whether the leader already has this acknowledgement.
-    fn is_had(&self, answer: &Sent) -> bool {
+    fn is_acknowledged(&self, answer: &Sent) -> bool {
         let mut node = self.nodes[answer.to].clone();
-        let step = node.step(0, 0, Input::Message(NODES[answer.from], answer.said.clone()));
-        matches!(answer.said, Message::AppendAccepted { .. })
+        let step = node.step(0, 0, Input::Message(NODES[answer.from], answer.message.clone()));
+        matches!(answer.message, Message::AppendAccepted { .. })
             && node == self.nodes[answer.to]
             && step.release(|_| Ok::<_, Infallible>(())).unwrap().is_empty()
     }
@@ -548,7 +551,7 @@ impl State {
 
     fn has_one_leader_per_term(&self) -> bool {
         let terms: Vec<_> = self.nodes.iter().filter_map(Node::leads).collect();
-        terms.iter().enumerate().all(|(place, term)| !terms[..place].contains(term))
+        terms.iter().enumerate().all(|(index, term)| !terms[..index].contains(term))
     }
 
     fn has_decided_a_value(&self) -> bool {

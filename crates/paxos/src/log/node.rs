@@ -393,7 +393,11 @@ mod tests {
         assert_eq!(step().release(|_| Ok::<_, ()>(())), Ok(vec!["append", "proposed"]));
         let mut taken = step();
         assert_eq!(taken.early(), ["append"]);
-        assert_eq!(taken.clone().release(|_| Err("disk full")), Err("disk full"), "the rest waits");
+        assert_eq!(
+            taken.clone().release(|_| Err("disk full")),
+            Err("disk full"),
+            "the other outputs wait for the disk"
+        );
         assert_eq!(taken.release(|_| Ok::<_, ()>(())), Ok(vec!["proposed"]));
     }
 }

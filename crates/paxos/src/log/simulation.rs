@@ -8,7 +8,7 @@
 //! A failing seed is printed with the command that replays it. `HOLDOFF_PAXOS_SEEDS` sets the number of seeds.
 
 mod machine;
-mod truth;
+mod oracle;
 
 use holdoff_sim::Micros;
 use holdoff_sim::kernel::{FaultCounters, Incident, Latency, LinkModel, SimRng, World};
@@ -16,10 +16,10 @@ use holdoff_testbed::fault::inject;
 
 use super::faults::LogFault;
 use machine::Machine;
-use truth::{Oracle, RunReport};
+use oracle::{Oracle, RunReport};
 
 /// The end of the fault phase, and the end of the run, by which all voters must have recovered.
-const TROUBLE_US: u64 = 6_000_000;
+const FAULTS_US: u64 = 6_000_000;
 const HEALED_US: u64 = 12_000_000;
 /// The time after which no client proposes.
 const QUIET_US: u64 = 10_000_000;
@@ -39,8 +39,8 @@ fn run(seed: u64) -> Result<(FaultCounters, RunReport), String> {
     Oracle::begin(rng.happens(0.6), is_early(seed));
     let mut world: World<Machine> = World::new(seed, nodes, bad_link(&mut rng));
     plan(&mut world, &mut rng);
-    fell_leaders(&mut world, &mut rng);
-    world.run_until(TROUBLE_US);
+    crash_leaders(&mut world, &mut rng);
+    world.run_until(FAULTS_US);
     heal(&mut world);
     world.run_until(HEALED_US);
     let faults = *world.faults();
@@ -65,12 +65,12 @@ fn plan(world: &mut World<Machine>, rng: &mut SimRng) {
     let last = u64::from(world.nodes() - 1);
     let some_node = |rng: &mut SimRng| u32::try_from(rng.between(0, last)).unwrap();
     for _ in 0..rng.between(0, 4) {
-        let (node, at_us) = (some_node(rng), rng.between(0, TROUBLE_US));
+        let (node, at_us) = (some_node(rng), rng.between(0, FAULTS_US));
         world.schedule(at_us, Incident::Crash(node));
         world.schedule(at_us + rng.between(10_000, 2_000_000), Incident::Restart(node));
     }
     for _ in 0..rng.between(0, 4) {
-        let (node, at_us) = (some_node(rng), rng.between(0, TROUBLE_US));
+        let (node, at_us) = (some_node(rng), rng.between(0, FAULTS_US));
         let until_us = at_us + rng.between(50_000, 2_000_000);
         let [deaf, mute] = [rng.happens(0.8), rng.happens(0.8)];
         for other in (0..=u32::try_from(last).unwrap()).filter(|other| *other != node) {
@@ -85,11 +85,11 @@ fn plan(world: &mut World<Machine>, rng: &mut SimRng) {
 }
 
 /// Crashes up to two leaders at a moment when others have received entries that are not on the leader's disk.
-fn fell_leaders(world: &mut World<Machine>, rng: &mut SimRng) {
+fn crash_leaders(world: &mut World<Machine>, rng: &mut SimRng) {
     for _ in 0..rng.between(0, 2) {
-        let at_us = world.now_us() + rng.between(0, TROUBLE_US / 2);
-        world.run_until(at_us.min(TROUBLE_US));
-        while world.now_us() < TROUBLE_US {
+        let at_us = world.now_us() + rng.between(0, FAULTS_US / 2);
+        world.run_until(at_us.min(FAULTS_US));
+        while world.now_us() < FAULTS_US {
             let is_ahead = |node: &u32| {
                 world.node(*node).is_some() && world.disk(*node).is_some_and(|disk| disk.overtaken > 0)
             };
@@ -176,7 +176,7 @@ struct FaultStatistics {
     led_again: u64,
     changed: u64,
     installed: u64,
-    handed_over: u64,
+    transferred: u64,
     /// Counted in the runs in which leaders send early.
     overtaken: u64,
 }
@@ -193,7 +193,7 @@ impl FaultStatistics {
             led_again,
             changed,
             installed,
-            handed_over,
+            transferred,
             overtaken,
         } = self;
         let struck = [
@@ -206,7 +206,7 @@ impl FaultStatistics {
             (led_again, ran.leaders.saturating_sub(1)),
             (changed, ran.changes),
             (installed, ran.installed),
-            (handed_over, ran.handed_over),
+            (transferred, ran.transferred),
             (overtaken, ran.overtaken),
         ];
         for (runs, count) in struck {
@@ -225,7 +225,7 @@ impl FaultStatistics {
             led_again,
             changed,
             installed,
-            handed_over,
+            transferred,
             overtaken,
         } = self;
         let everywhere = [
@@ -238,7 +238,7 @@ impl FaultStatistics {
             led_again,
             changed,
             installed,
-            handed_over,
+            transferred,
         ];
         for struck in everywhere {
             assert!(struck * 10 >= runs * 3, "{self:?} of {runs}");

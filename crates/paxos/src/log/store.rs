@@ -272,7 +272,11 @@ mod tests {
         let mut promises = Promises::from(term(1, 5)).with(term(9, 2)).with(term(20, 1)).with(term(1, 7));
         assert_eq!(promises.under(Slot(1)), term(1, 7));
         promises.drop_superseded(Slot(9));
-        assert_eq!(promises.under(Slot(9)), term(9, 2), "although a later one was made since");
+        assert_eq!(
+            promises.under(Slot(9)),
+            term(9, 2),
+            "the promise stays although a later promise was made"
+        );
         assert_eq!(promises, Promises::from(term(9, 2)).with(term(20, 1)));
     }
 

@@ -78,7 +78,7 @@ fn a_partitioned_node_does_not_disrupt_a_leader_with_a_quorum() {
     assert!(cluster.asked_to_lead(3), "node 3 receives no heartbeat");
     assert_eq!(cluster.node(1).leads(), before, "node 3 does not disrupt the leader");
     let promised = [1, 2, 3].map(|node| cluster.node(node).store().promised());
-    assert_eq!(promised, [before.unwrap(); 3], "and raises no promise");
+    assert_eq!(promised, [before.unwrap(); 3], "node 3 raises no promise");
 }
 
 #[test]
@@ -133,9 +133,13 @@ fn a_snapshot_replaces_compacted_entries() {
     }
     assert_eq!(cluster.node(3).store().snapshot().state, 28);
     assert_eq!(cluster.node(3).store().decided(), Slot(11));
-    assert_eq!(cluster.values(3), [8, 9, 10], "the entries after the snapshot");
+    assert_eq!(cluster.values(3), [8, 9, 10], "node 3 has the entries after the snapshot");
     cluster.restart(3);
-    assert_eq!(cluster.node(3).store().snapshot().last.slot, Slot(8), "also after a restart");
+    assert_eq!(
+        cluster.node(3).store().snapshot().last.slot,
+        Slot(8),
+        "node 3 keeps the snapshot after a restart"
+    );
 }
 
 #[test]
@@ -189,16 +193,16 @@ fn with_a_decided_change_that_only_the_lost_leader_knows(asked: &[u128]) -> Test
     cluster.cut(&[(1, 3), (3, 1)]);
     let four = Configuration::new(nodes(&[1, 2, 3, 4])).unwrap();
     assert_eq!(cluster.change(1, &four), Ok(Slot(3)));
-    cluster.hear_next();
-    cluster.hear_next();
+    cluster.deliver_next();
+    cluster.deliver_next();
     let one = cluster.node(1).store();
     assert_eq!(one.start(), Slot(4), "node 1 knows that node 2 has the change");
     let term = Term::new(Slot(4), 1, NodeId(1));
     let candidacy = VoteRequest { is_pre_vote: false, term, accepted: one.accepted(), last: one.last() };
     cluster.pass(ELECTION_US * 2);
-    cluster.said();
+    cluster.take_messages();
     for node in asked {
-        cluster.hear(*node, 1, Message::RequestVote(candidacy));
+        cluster.deliver(*node, 1, Message::RequestVote(candidacy));
         assert_eq!(cluster.node(*node).store().promised().start(), Slot(4));
         assert_eq!(
             cluster.node(*node).store().start(),
@@ -206,7 +210,7 @@ fn with_a_decided_change_that_only_the_lost_leader_knows(asked: &[u128]) -> Test
             "node {node} has promised and does not know the configuration"
         );
     }
-    cluster.said();
+    cluster.take_messages();
     cluster.cut(&[(1, 2), (1, 3), (1, 4), (2, 1), (3, 1), (4, 1)]);
     cluster
 }
@@ -244,9 +248,9 @@ fn a_voter_refuses_a_term_that_is_not_the_senders() {
     let mut cluster = TestCluster::new(3);
     let term = Term::new(Slot(1), 9, NodeId(3));
     let asked = VoteRequest { is_pre_vote: false, term, accepted: Term::none(), last: Slot(0) };
-    cluster.hear(1, 2, Message::RequestVote(asked));
+    cluster.deliver(1, 2, Message::RequestVote(asked));
     assert_eq!(cluster.node(1).store().promised(), Term::none(), "the term names another leader");
-    cluster.hear(1, 3, Message::RequestVote(asked));
+    cluster.deliver(1, 3, Message::RequestVote(asked));
     assert_eq!(cluster.node(1).store().promised(), term);
 }
 
@@ -263,9 +267,16 @@ fn followers_store_in_parallel_with_the_leader() {
     cluster.propose_early(1, 7);
     cluster.settle();
     for follower in [2, 3] {
-        assert!(cluster.node(follower).store().entry(Slot(2)).is_some(), "node {follower} has it");
+        assert!(
+            cluster.node(follower).store().entry(Slot(2)).is_some(),
+            "node {follower} has no entry in slot 2"
+        );
     }
-    assert_eq!(cluster.values(1), [7], "two of three have stored it: the leader's own disk is not needed");
+    assert_eq!(
+        cluster.values(1),
+        [7],
+        "two of three nodes have stored the entry: the disk of the leader is not needed"
+    );
 }
 
 #[test]
@@ -278,9 +289,9 @@ fn a_leader_counts_itself_for_stored_entries_only() {
     cluster.propose_early(1, 7);
     cluster.settle();
     assert!(cluster.node(2).store().entry(Slot(2)).is_some());
-    assert_eq!(cluster.values(1), [0; 0], "one of three has stored it");
+    assert_eq!(cluster.values(1), [0; 0], "only one of three nodes has stored the entry");
     cluster.flush();
-    assert_eq!(cluster.values(1), [7], "at once");
+    assert_eq!(cluster.values(1), [7], "the leader decides as soon as its disk has the entry");
 }
 
 #[test]
@@ -291,7 +302,7 @@ fn a_single_voter_decides_when_its_entry_is_stored() {
     cluster.propose_early(1, 7);
     assert_eq!(cluster.values(1), [0; 0]);
     cluster.flush();
-    assert_eq!(cluster.values(1), [7], "no time has passed");
+    assert_eq!(cluster.values(1), [7], "the leader decides without a tick");
 }
 
 #[test]
@@ -304,7 +315,7 @@ fn a_leader_sends_nothing_before_its_term_is_stored() {
     assert!(cluster.node(1).leads().is_some());
     cluster.pass(200_000);
     cluster.settle();
-    assert_eq!(cluster.node(2).leader(), None, "it has said nothing yet");
+    assert_eq!(cluster.node(2).leader(), None, "node 1 has sent nothing under its term");
     cluster.flush();
     cluster.settle();
     assert!(cluster.node(1).is_ready());
@@ -319,7 +330,7 @@ fn a_leader_that_lost_an_unstored_entry_receives_it_back() {
     cluster.propose_early(1, 7);
     cluster.settle();
     cluster.restart(1);
-    assert!(cluster.node(1).store().entry(Slot(2)).is_none(), "it is gone there");
+    assert!(cluster.node(1).store().entry(Slot(2)).is_none(), "node 1 has lost the entry");
     cluster.elect(2);
     cluster.pass(500_000);
     cluster.settle();
@@ -328,9 +339,9 @@ fn a_leader_that_lost_an_unstored_entry_receives_it_back() {
     }
 }
 
-type Said = Output<u64, ()>;
+type TestOutput = Output<u64, ()>;
 
-fn append(to: u128, before: u64, entries: u64, decided: u64) -> Said {
+fn append(to: u128, before: u64, entries: u64, decided: u64) -> TestOutput {
     let term = term_of_one();
     let mut entries = (1..=entries).map(|more| Entry { term, payload: EntryPayload::Value(before + more) });
     let (entry, more) = (entries.next(), entries.collect());
@@ -339,8 +350,8 @@ fn append(to: u128, before: u64, entries: u64, decided: u64) -> Said {
     Output::Send(NodeId(to), Message::Append(append))
 }
 
-fn joined(mut outputs: Vec<Said>, batch: usize) -> Vec<Said> {
-    let to = |output: &Said| match output {
+fn joined(mut outputs: Vec<TestOutput>, batch: usize) -> Vec<TestOutput> {
+    let to = |output: &TestOutput| match output {
         Output::Send(to, _) => Some(*to),
         _ => None,
     };
@@ -449,7 +460,7 @@ fn a_follower_rejects_a_stale_leaders_entry_in_a_decided_slot() {
         let append =
             Append { term: late, before, entry, more: Vec::new(), inherited: Slot(9), decided: Slot(0) };
         other.step(3, Input::Message(NodeId(2), Message::Append(append)));
-        assert_eq!(other.said(), [Message::AppendRejected { term: late, have: Slot(2) }]);
+        assert_eq!(other.take_messages(), [Message::AppendRejected { term: late, have: Slot(2) }]);
         assert_eq!(other.values(3), [7]);
     }
 }

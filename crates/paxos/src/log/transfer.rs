@@ -14,14 +14,14 @@ pub(super) struct Transfer {
 }
 
 impl<V: Clone, S: Clone> Node<V, S> {
-    /// Begins a leadership transfer to a voter, or reports the refusal.
+    /// Begins a leadership transfer to a voter, or reports the rejection.
     pub(super) fn transfer_leadership(&mut self, to: NodeId) {
         match self.check_transfer(to) {
             Ok(term) => {
                 let until_us = self.now_us + self.options.election_us;
                 self.transfer = Some(Transfer { term, to, until_us });
             }
-            Err(refusal) => self.outputs.push(Output::TransferFailed(refusal)),
+            Err(rejection) => self.outputs.push(Output::TransferFailed(rejection)),
         }
     }
 

@@ -96,20 +96,20 @@ mod tests {
         Ballot::new(Slot(1), attempt, NodeId(1))
     }
 
-    fn told<R, M>(held: Deferred<R, M>) -> M {
+    fn release<R, M>(held: Deferred<R, M>) -> M {
         held.release(|_| Ok::<_, Infallible>(())).unwrap()
     }
 
     #[test]
     fn a_promise_binds_and_a_refusal_names_the_promised_ballot() {
         let mut acceptor = Acceptor::default();
-        let _ = told(acceptor.prepare(ballot(2)));
-        let refused = told(acceptor.prepare(ballot(1)));
+        let _ = release(acceptor.prepare(ballot(2)));
+        let refused = release(acceptor.prepare(ballot(1)));
         assert_eq!(refused, PromiseReply::Nack { ballot: ballot(1), promised: ballot(2) });
-        let refused = told(acceptor.accept(ballot(1), "late"));
+        let refused = release(acceptor.accept(ballot(1), "late"));
         assert_eq!(refused, AcceptReply::Nack { ballot: ballot(1), promised: ballot(2) });
-        assert_eq!(told(acceptor.accept(ballot(2), "a")), AcceptReply::Accepted { ballot: ballot(2) });
-        let promise = told(acceptor.prepare(ballot(3)));
+        assert_eq!(release(acceptor.accept(ballot(2), "a")), AcceptReply::Accepted { ballot: ballot(2) });
+        let promise = release(acceptor.prepare(ballot(3)));
         let accepted = Some(Vote { ballot: ballot(2), value: "a" });
         assert_eq!(promise, PromiseReply::Promise { ballot: ballot(3), accepted });
     }

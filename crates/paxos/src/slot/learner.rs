@@ -60,9 +60,13 @@ mod tests {
         let [low, high] = [1, 2].map(|attempt| Ballot::new(Slot(1), attempt, NodeId(9)));
         let mut learner = Learner::new(Configuration::new([1, 2, 3].map(NodeId)).unwrap());
         assert_eq!(learner.accepted(NodeId(1), low, "a"), None);
-        assert_eq!(learner.accepted(NodeId(1), low, "a"), None, "the same one again");
-        assert_eq!(learner.accepted(NodeId(2), high, "b"), None, "another ballot");
-        assert_eq!(learner.accepted(NodeId(8), low, "a"), None, "a stranger");
+        assert_eq!(learner.accepted(NodeId(1), low, "a"), None, "a repeated vote counts once");
+        assert_eq!(learner.accepted(NodeId(2), high, "b"), None, "votes of different ballots do not add up");
+        assert_eq!(
+            learner.accepted(NodeId(8), low, "a"),
+            None,
+            "the vote of an unknown acceptor does not count"
+        );
         let chosen = Vote { ballot: high, value: "b" };
         assert_eq!(learner.accepted(NodeId(3), high, "b"), Some(chosen));
     }

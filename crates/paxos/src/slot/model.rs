@@ -82,7 +82,7 @@ impl Model for Bounds {
             Property::always("validity", |_, state: &State| state.is_valid()),
             Property::always("applied once", |_, state: &State| state.applied.len() <= 1),
             Property::always("a ballot is used once", |_, state: &State| !state.reused),
-            Property::always("what is stored never falls", |_, state: &State| !state.fell),
+            Property::always("stored promises never decrease", |_, state: &State| !state.fell),
             Property::sometimes("a proposer learns its own", |_, state: &State| state.chooses_own()),
             Property::sometimes("a proposer learns another's", |_, state: &State| state.chooses_another()),
             Property::sometimes("applied", |_, state: &State| !state.applied.is_empty()),
@@ -117,7 +117,7 @@ fn one_value_is_chosen_in_every_order_of_events() {
     let (states, wrong) = explore(Bounds::WHOLE);
     println!("slot: {states} states");
     assert!(wrong.is_empty(), "{wrong:?}");
-    assert!(states > 10_000, "{states} states are not the whole of it");
+    assert!(states > 10_000, "{states} states are too few for the whole model");
 }
 
 const PROPOSERS: [NodeId; 2] = [NodeId(11), NodeId(12)];
@@ -230,8 +230,9 @@ impl State {
         for (at, proposer) in self.proposers.iter().enumerate() {
             let refusals = self.refusals(at);
             let answers = self.network.iter().filter(|message| !message.is_request());
-            let heard: Vec<_> = answers.chain(&refusals).filter(|answer| proposer.heeds(answer)).collect();
-            let moved = pairs(&heard).filter(|pair| proposer.is_moved_by(pair));
+            let effective: Vec<_> =
+                answers.chain(&refusals).filter(|answer| proposer.is_changed_by(answer)).collect();
+            let moved = pairs(&effective).filter(|pair| proposer.is_moved_by(pair));
             actions.extend(moved.map(|pair| Action::ToProposer(at, pair)));
         }
         let votes = self.network.iter().filter(|message| matches!(message, Message::Accepted(..)));
@@ -250,7 +251,7 @@ impl State {
         };
         let answers = self.voters.iter().flat_map(|voter| {
             let mut voter = voter.clone();
-            voter.hear(&request);
+            voter.receive(&request);
             voter.store()
         });
         answers.filter(Message::is_refusal).collect()
@@ -265,7 +266,7 @@ impl State {
                 self.network.insert(Message::Prepare(ballot));
             }
             Action::ToAcceptor(at, message) => {
-                self.voters[at].hear(&message);
+                self.voters[at].receive(&message);
                 self.store(at);
             }
             Action::ToProposer(at, pair) => self.answer(at, &pair),
@@ -273,7 +274,7 @@ impl State {
             Action::Crash(at, message) => {
                 self.crashes_left -= 1;
                 if let Some(message) = message {
-                    self.voters[at].hear(&message);
+                    self.voters[at].receive(&message);
                 }
                 self.voters[at].crash();
             }
@@ -305,11 +306,11 @@ impl State {
     /// Returns the value that these votes show to be chosen, if the learner has not applied it yet.
     fn learned(&self, pair: &[Message; 2]) -> Option<Value> {
         let mut learner = Learner::new(self.configuration.clone());
-        let mut unheard = ACCEPTORS.to_vec();
+        let mut remaining = ACCEPTORS.to_vec();
         let chosen = pair.iter().find_map(|message| match message {
             Message::Accepted(from, vote) => {
-                let from = faults::counted_as(*from, unheard.iter().copied());
-                unheard.retain(|acceptor| *acceptor != from);
+                let from = faults::counted_as(*from, remaining.iter().copied());
+                remaining.retain(|acceptor| *acceptor != from);
                 learner.accepted(from, vote.ballot, vote.value)
             }
             _ => None,

@@ -60,7 +60,7 @@ mod tests {
         assert_eq!(class("08P01"), Class::Permanent);
         assert_eq!(class("40P01"), Class::Contended);
         assert_eq!(class("57014"), Class::Timeout);
-        assert_eq!(class("42601"), Class::Permanent, "a syntax error stays one");
+        assert_eq!(class("42601"), Class::Permanent, "a syntax error is permanent");
         assert_eq!(class(""), Class::Permanent);
         assert_eq!(class("4é0"), Class::Permanent);
     }

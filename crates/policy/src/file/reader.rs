@@ -157,12 +157,12 @@ impl<'t> Reader<'t> {
     }
 
     /// Reads `true` or `false`.
-    pub fn truth(&mut self, value: &SpannedValue<'_>, what: &str) -> Option<bool> {
-        let truth = value.get_ref().as_bool();
-        if truth.is_none() {
+    pub fn boolean(&mut self, value: &SpannedValue<'_>, what: &str) -> Option<bool> {
+        let boolean = value.get_ref().as_bool();
+        if boolean.is_none() {
             self.wrong_type(value, what, "true or false");
         }
-        truth
+        boolean
     }
 
     /// Reads a number, with or without a fraction.

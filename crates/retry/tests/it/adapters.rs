@@ -150,7 +150,7 @@ async fn a_request_that_was_never_sent_does_not_count_for_the_breaker() {
         error = format!("{:?}", broken.get(&server.url).send().await.unwrap_err());
         tokio::task::yield_now().await;
     }
-    assert_eq!(breaker.state(), BreakerState::HalfOpen, "the probe told it nothing");
+    assert_eq!(breaker.state(), BreakerState::HalfOpen, "the unsent request is no result of the probe");
 }
 
 #[tokio::test]

@@ -164,7 +164,7 @@ async fn a_hundred_concurrent_401s_refresh_once() {
         "no caller waits longer than the refresh: {:?}",
         start.elapsed()
     );
-    assert!(refresher.refresh(0).await.is_ok(), "what was refreshed meanwhile needs no other refresh");
+    assert!(refresher.refresh(0).await.is_ok(), "a newer generation needs no refresh");
     assert_eq!(refreshes.load(Ordering::SeqCst), 1);
 }
 
@@ -229,7 +229,7 @@ async fn a_retry_that_the_breaker_refuses_is_not_charged_to_the_budget() {
         Retry::new(&policy).breaker(&breaker).budget(&budget).run(|| script.call()).await.unwrap_err();
     assert!(matches!(failed.stopped(), StopReason::BreakerOpen { .. }), "{failed}");
     assert_eq!((failed.attempts(), budget.left()), (1, 5));
-    assert!(failed.error().is_some(), "the error of the attempt that was made");
+    assert!(failed.error().is_some(), "the error of the only attempt is returned");
 }
 
 /// A retry that is charged but not made, for any reason, returns to the budget.
@@ -254,7 +254,7 @@ async fn a_retry_that_is_not_made_is_not_charged_to_the_budget() {
     let refused = Script::new([fault(Class::Unauthorized)]);
     let retry = Retry::new(&policy).budget(&budget).refresh(&refresher).deadline(SECOND);
     retry.run(|| refused.call()).await.unwrap_err();
-    assert_eq!(budget.left(), 5, "the refresh took all the time there was");
+    assert_eq!(budget.left(), 5, "the refresh used up the deadline, so no retry was withdrawn");
 }
 
 #[tokio::test(start_paused = true)]
@@ -269,10 +269,10 @@ async fn a_cancelled_token_prevents_the_first_attempt() {
 #[tokio::test(start_paused = true)]
 async fn a_failed_refresh_is_reported_once() {
     let refresher = Refresher::new(|| async { Err("invalid_grant".into()) });
-    let (policy, script, mut told) = (steady(4), Script::new([fault(Class::Unauthorized)]), Vec::new());
-    let hook = |retrying: &Retrying, _: Option<&Fault>| told.push((retrying.attempt, retrying.delay));
+    let (policy, script, mut delays) = (steady(4), Script::new([fault(Class::Unauthorized)]), Vec::new());
+    let hook = |retrying: &Retrying, _: Option<&Fault>| delays.push((retrying.attempt, retrying.delay));
     Retry::new(&policy).refresh(&refresher).on_retry(hook).run(|| script.call()).await.unwrap();
-    assert_eq!(told, [(1, SECOND)]);
+    assert_eq!(delays, [(1, SECOND)]);
 }
 
 #[test]

@@ -100,9 +100,9 @@ fn is_same_origin(headers: &HeaderMap) -> bool {
 mod tests {
     use super::*;
 
-    fn with(said: &[(&'static str, &'static str)]) -> bool {
+    fn with(fields: &[(&'static str, &'static str)]) -> bool {
         let mut headers = HeaderMap::new();
-        for (name, value) in said {
+        for (name, value) in fields {
             headers.insert(*name, value.parse().unwrap());
         }
         is_same_origin(&headers)

@@ -11,7 +11,7 @@ use holdoff_net::{Link, LinkOptions, PeerAddress, SecretKey};
 use holdoff_server::StoreUrl;
 use serde_json::{Value, json};
 
-use crate::bed::{Daemon, answer, options};
+use crate::support::{Daemon, answer, options};
 
 async fn start(folder: &tempfile::TempDir) -> Daemon {
     let mut options = options(StoreUrl::in_directory(folder.path()));
@@ -52,9 +52,9 @@ async fn a_missing_node_is_a_404_with_instructions() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(StoreUrl::in_directory(folder.path())).await;
     for path in ["/v1/acceptor", "/v1/acceptor/councils"] {
-        let said = answer(daemon.get(path).await, 404).await;
-        assert_eq!(said["type"], "/problems/no-acceptor");
-        assert!(said["detail"].as_str().unwrap().contains("[acceptor] data"), "{said}");
+        let problem = answer(daemon.get(path).await, 404).await;
+        assert_eq!(problem["type"], "/problems/no-acceptor");
+        assert!(problem["detail"].as_str().unwrap().contains("[acceptor] data"), "{problem}");
     }
 }
 
@@ -92,8 +92,8 @@ async fn the_acceptor_lists_councils_by_short_id() {
     let page = get(&daemon, &format!("/v1/acceptor/councils?sort=mail&limit=2&cursor={next}")).await;
     assert_eq!((short_ids(&page), &page["next"]), (vec![short_id(2)], &Value::Null));
     for wrong in ["sort=size", "cursor=1", "limit=0", "limit=1001", "order=asc"] {
-        let said = answer(daemon.get(&format!("/v1/acceptor/councils?{wrong}")).await, 400).await;
-        assert_eq!(said["type"], "/problems/invalid-query", "{wrong}: {said}");
+        let problem = answer(daemon.get(&format!("/v1/acceptor/councils?{wrong}")).await, 400).await;
+        assert_eq!(problem["type"], "/problems/invalid-query", "{wrong}: {problem}");
     }
     drop(link);
     daemon.server.shutdown().await;
@@ -105,12 +105,12 @@ async fn acceptor_requests_are_streamed_as_events() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = start(&folder).await;
     let name = get(&daemon, "/v1/acceptor").await["acceptor"].as_str().unwrap().to_owned();
-    let mut heard = daemon.get("/v1/events").await;
+    let mut stream = daemon.get("/v1/events").await;
     let mut text = String::new();
     let mut until = async |what: &str| {
         while !text.contains(what) {
             let chunk =
-                tokio::time::timeout(CONDITION_TIMEOUT, heard.chunk()).await.unwrap().unwrap().unwrap();
+                tokio::time::timeout(CONDITION_TIMEOUT, stream.chunk()).await.unwrap().unwrap().unwrap();
             text.push_str(std::str::from_utf8(&chunk).unwrap());
         }
     };
@@ -127,11 +127,11 @@ async fn every_metric_has_a_help_text() {
     let name = get(&daemon, "/v1/acceptor").await["acceptor"].as_str().unwrap().to_owned();
     let _link = post(&name, &[(1, 1)]).await;
     let metrics = daemon.get("/metrics").await.text().await.unwrap();
-    let told = |what: &str| -> BTreeSet<String> {
+    let documented = |what: &str| -> BTreeSet<String> {
         let lines = metrics.lines().filter_map(|line| line.strip_prefix(what));
         lines.filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
     };
-    let (helped, typed) = (told("# HELP "), told("# TYPE "));
+    let (helped, typed) = (documented("# HELP "), documented("# TYPE "));
     for expected in ["holdoff_net_connections", "holdoff_net_frames_total", "holdoff_acceptor_requests_total"]
     {
         assert!(typed.contains(expected), "no {expected} in {typed:?}");
@@ -147,6 +147,6 @@ async fn every_metric_has_a_help_text() {
         .unwrap_or_else(|error| panic!("promtool is needed: {error}"));
     promtool.stdin.take().unwrap().write_all(metrics.as_bytes()).unwrap();
     let output = promtool.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert!(output.status.success(), "{said}");
+    let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{printed}");
 }

@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::bed::{Daemon, Target};
+use crate::support::{Daemon, Target};
 
 /// A client with a policy of short waits.
 fn client(url: &str) -> Client {
@@ -79,7 +79,7 @@ async fn trouble_before(daemon: SocketAddr) -> (String, Arc<AtomicUsize>) {
                 let length = stream.read(&mut request).await.unwrap();
                 behind.write_all(&request[..length]).await.unwrap();
                 let answered = behind.read(&mut [0; 4096]).await.unwrap();
-                assert!(answered > 0, "the daemon took it in");
+                assert!(answered > 0, "the daemon answered the request");
                 continue;
             }
             tokio::spawn(async move { tokio::io::copy_bidirectional(&mut stream, &mut behind).await });
@@ -129,7 +129,7 @@ async fn a_guard_renews_its_lock_until_it_is_dropped() {
     assert_eq!(refused.problem().unwrap().kind(), "lock-held");
     loop {
         let shown: serde_json::Value = daemon.get("/v1/locks/show?key=deploy").await.json().await.unwrap();
-        assert_eq!(shown["holder"]["name"], "first", "it is renewed: {shown}");
+        assert_eq!(shown["holder"]["name"], "first", "the client renews its lease: {shown}");
         if shown["holder"]["held_for"].as_f64().unwrap() > 2.0 * lease.as_secs_f64() {
             break;
         }

@@ -6,7 +6,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, Response, StatusCode};
 use serde_json::json;
 
-use crate::bed::{Daemon, Stores, Target, call, on_both_stores, options};
+use crate::support::{Daemon, Stores, Target, call, on_both_stores, options};
 
 /// A client that does not follow redirects.
 fn client() -> Client {
@@ -61,8 +61,8 @@ async fn every_page_renders(stores: Stores) {
     let lock = json!({ "key": "deploy", "name": "ci-7", "lease": "1m" });
     assert_eq!(daemon.send("/v1/locks/acquire", &lock).await.status(), 200);
     let signal = json!({ "fingerprint": "disk db-1", "task": { "operation": "alert.page" } });
-    let told = daemon.send("/v1/signals", &signal).await;
-    assert!(told.status().is_success(), "{}", told.text().await.unwrap());
+    let response = daemon.send("/v1/signals", &signal).await;
+    assert!(response.status().is_success(), "{}", response.text().await.unwrap());
     let step = format!("/steps/{failed}/0");
     let pages = [
         ("/", "Failing operations"),
@@ -109,7 +109,11 @@ async fn every_page_renders(stores: Stores) {
         let page = answer.text().await.unwrap();
         assert!(page.contains(shown), "{path} does not show {shown}:\n{page}");
         assert!(!page.contains(" style=") && !page.contains("<style"), "{path} has inline styles");
-        assert!(page.len() + assets < 200_000, "{path} weighs {} and {assets}", page.len());
+        assert!(
+            page.len() + assets < 200_000,
+            "{path} has {} bytes, and its assets have {assets}",
+            page.len()
+        );
     }
     assert!(!daemon.get(&step).await.text().await.unwrap().contains("&#34;n&#34;"), "payloads are hidden");
 }
@@ -126,10 +130,11 @@ async fn page_actions_are_performed_and_audited(stores: Stores) {
     let form = [("action", "retry"), ("operation", "one"), ("state", "failed")];
     let done = send(&daemon, "/steps/act", "", &form).await;
     assert_eq!(location(&done), "/steps?operation=one&state=failed&done=retry&count=1");
-    let said = daemon.get("/steps?operation=one&state=failed&done=retry&count=1").await.text().await.unwrap();
-    assert!(said.contains("1 step: ready for another attempt."), "{said}");
+    let page_text =
+        daemon.get("/steps?operation=one&state=failed&done=retry&count=1").await.text().await.unwrap();
+    assert!(page_text.contains("1 step: ready for another attempt."), "{page_text}");
     daemon.until(&failed[0], |task| task["state"] == "succeeded").await;
-    assert_eq!(daemon.task(&failed[1]).await["state"], "failed", "the other one was not meant");
+    assert_eq!(daemon.task(&failed[1]).await["state"], "failed", "a step outside the filter is not retried");
 
     let all = send(&daemon, "/steps/act", "", &[("action", "retry")]).await;
     assert_eq!(all.status(), 400);
@@ -168,18 +173,18 @@ async fn a_session_ends_with_its_token(stores: Stores) {
     assert!(!cookie.contains(&issued.token), "the token itself is not kept by the browser");
     let session = cookie.split(';').next().unwrap();
     assert_eq!(look(&daemon, "/steps", session).await.status(), 200);
-    assert_eq!(look(&daemon, "/v1/steps", session).await.status(), 401, "the API wants the token");
+    assert_eq!(look(&daemon, "/v1/steps", session).await.status(), 401, "the API accepts no session cookie");
     let secret = session.split_once('=').unwrap().1;
     let bearer = client().get(format!("{}/v1/steps", daemon.url)).bearer_auth(secret).send().await.unwrap();
-    assert_eq!(bearer.status(), 401, "a session opens pages alone");
+    assert_eq!(bearer.status(), 401, "a session secret is no API token");
     let again = send(&daemon, "/login", "", &[("token", secret)]).await;
-    assert_eq!(again.status(), 401, "a session makes no session");
-    assert_eq!(token_store.tokens().await.unwrap().len(), 1, "a session stands in no list");
+    assert_eq!(again.status(), 401, "a session secret cannot log in");
+    assert_eq!(token_store.tokens().await.unwrap().len(), 1, "a session is not listed as a token");
 
     let other = log_in(&daemon, &issued.token).await;
     assert_eq!(location(&send(&daemon, "/logout", session, &[]).await), "/login");
     until_refused(&daemon, session).await;
-    assert_eq!(look(&daemon, "/steps", &other).await.status(), 200, "the other session goes on");
+    assert_eq!(look(&daemon, "/steps", &other).await.status(), 200, "the other session stays valid");
     assert!(token_store.revoke(&issued.record.id).await.unwrap());
     until_refused(&daemon, &other).await;
     let late = send(&daemon, "/queues/pause", &other, &[("operation", "a"), ("do", "pause")]).await;

@@ -8,7 +8,7 @@ use reqwest::Response;
 use serde_json::{Value, json};
 use sqlx::{Connection, Executor, PgConnection};
 
-use crate::bed::{Daemon, Stores, answer, on_both_stores};
+use crate::support::{Daemon, Stores, answer, on_both_stores};
 
 /// A listener.
 struct Listener {

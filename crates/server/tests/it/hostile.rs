@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::bed::Daemon;
+use crate::support::Daemon;
 
 /// Returns the system's limit on open files of a process, at most a hundred thousand.
 fn most_files() -> u64 {
@@ -241,6 +241,9 @@ async fn ten_thousand_idle_connections_block_no_client() {
     assert_eq!(listed["items"].as_array().unwrap().len(), count / 2000 + 1);
     if count > 5000 {
         let closed = tokio::time::timeout(CONDITION_TIMEOUT, longest_idle.read(&mut [0])).await.unwrap();
-        assert!(matches!(closed, Ok(0) | Err(_)), "who was idle for longest made room");
+        assert!(
+            matches!(closed, Ok(0) | Err(_)),
+            "the server closes the connection that was idle for longest"
+        );
     }
 }

@@ -8,7 +8,7 @@ use holdoff_server::{NewToken, Options, StoreUrl, TokenScope};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::bed::{Daemon, answer, options};
+use crate::support::{Daemon, answer, options};
 
 /// The options of a daemon, with its ledgers in a directory beside the work.
 fn with_ledgers(folder: &TempDir) -> Options {
@@ -54,7 +54,7 @@ async fn until(daemon: &Daemon, name: &str, is_so: impl Fn(&Value) -> bool) -> V
     };
     tokio::time::timeout(CONDITION_TIMEOUT, looking)
         .await
-        .unwrap_or_else(|_| panic!("{name} does not become so"))
+        .unwrap_or_else(|_| panic!("timed out waiting for the state of {name}"))
 }
 
 #[tokio::test]
@@ -65,12 +65,12 @@ async fn a_missing_node_is_a_404_with_instructions() {
     for path in
         ["/v1/ledger", "/v1/ledger/history", "/v1/ledger/events", "/v1/ledger/verify", "/v1/ledger/values/a"]
     {
-        let said = answer(daemon.get(path).await, 404).await;
-        assert_eq!(said["type"], "/problems/no-ledger", "{path}: {said}");
-        assert!(said["detail"].as_str().unwrap().contains("holdoff ledger init"), "{said}");
+        let problem = answer(daemon.get(path).await, 404).await;
+        assert_eq!(problem["type"], "/problems/no-ledger", "{path}: {problem}");
+        assert!(problem["detail"].as_str().unwrap().contains("holdoff ledger init"), "{problem}");
     }
-    let said = daemon.send("/v1/ledger/transactions", &json!({ "goal": "=> +a(1)" })).await;
-    assert_eq!(answer(said, 404).await["type"], "/problems/no-ledger");
+    let response = daemon.send("/v1/ledger/transactions", &json!({ "goal": "=> +a(1)" })).await;
+    assert_eq!(answer(response, 404).await["type"], "/problems/no-ledger");
 }
 
 #[tokio::test]
@@ -107,8 +107,8 @@ async fn a_transaction_takes_effect_once_and_is_in_the_history() {
         assert_eq!(found["result"]["matches"], json!([[20]]), "{how}");
         assert_eq!(get(&daemon, &format!("/v1/ledger/values/n?consistency={how}")).await["value"], 3);
     }
-    let said = answer(daemon.get("/v1/ledger/values/nothing").await, 404).await;
-    assert_eq!(said["type"], "/problems/no-such-value");
+    let problem = answer(daemon.get("/v1/ledger/values/nothing").await, 404).await;
+    assert_eq!(problem["type"], "/problems/no-such-value");
 
     let history = get(&daemon, "/v1/ledger/history").await;
     let entries = history["entries"].as_array().unwrap();
@@ -134,8 +134,11 @@ async fn a_transaction_takes_effect_once_and_is_in_the_history() {
     let verified = get(&daemon, "/v1/ledger/verify").await;
     assert_eq!((&verified["first"], &verified["last"]), (&json!(1), &put["index"]));
     assert_eq!(verified["broken"], Value::Null);
-    let said = answer(daemon.send("/v1/ledger/step-down", &json!({})).await, 409).await;
-    assert_eq!(said["type"], "/problems/not-now", "there is no other voter: {said}");
+    let problem = answer(daemon.send("/v1/ledger/step-down", &json!({})).await, 409).await;
+    assert_eq!(
+        problem["type"], "/problems/not-now",
+        "a leader without another voter cannot step down: {problem}"
+    );
     let made = answer(daemon.send("/v1/ledger/snapshot", &json!({})).await, 200).await;
     assert_eq!(made["through"], put["index"]);
     daemon.server.shutdown().await;
@@ -147,7 +150,7 @@ async fn invalid_transactions_change_nothing() {
     let daemon = start(&folder, &["default"]).await;
     let before = get(&daemon, "/v1/ledger").await["index"].clone();
     let to = "/v1/ledger/transactions";
-    for (body, said) in [
+    for (body, detail) in [
         (json!({}), "expected `goal` (a text) or `commands`"),
         (json!({ "goal": "=> +a(1)", "commands": [] }), "got both"),
         (json!({ "goal": "=> a(" }), "goal: "),
@@ -159,7 +162,7 @@ async fn invalid_transactions_change_nothing() {
     ] {
         let problem = answer(daemon.send(to, &body).await, 400).await;
         assert_eq!(problem["type"], "/problems/invalid-body", "{problem}");
-        assert!(problem["detail"].as_str().unwrap().contains(said), "{body}: {problem}");
+        assert!(problem["detail"].as_str().unwrap().contains(detail), "{body}: {problem}");
     }
     let long = json!({ "goal": "x".repeat(3 << 20) });
     assert_eq!(answer(daemon.send(to, &long).await, 413).await["type"], "/problems/too-large");
@@ -176,12 +179,12 @@ async fn invalid_transactions_change_nothing() {
     }
     let many = vec![json!({ "get": "a" }); 65];
     let outcome = submit(&daemon, json!({ "commands": many })).await;
-    assert!(outcome["reason"].as_str().unwrap().contains("more than 64 commands"), "{outcome}");
+    assert!(outcome["reason"].as_str().unwrap().contains("exceeds the limit of 64 commands"), "{outcome}");
     let after = get(&daemon, "/v1/ledger").await["index"].clone();
     assert_eq!(
         after.as_u64(),
         before.as_u64().map(|index| index + 1),
-        "what failed stands in the history, and no more"
+        "a failed transaction adds one entry to the history"
     );
 }
 
@@ -205,27 +208,28 @@ async fn compacted_entries_are_a_410() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    let said = tokio::time::timeout(CONDITION_TIMEOUT, gone).await.expect("all entries are kept");
-    let first = said["first"].as_u64().unwrap();
-    assert_eq!(said["type"], "/problems/history-compacted");
-    assert!(first > 1, "{said}");
-    let mut heard = Heard::new(daemon.get("/v1/ledger/events?after=0").await);
-    heard.until("event: missed\ndata: {\"first\":").await;
-    heard.until("event: entry\n").await;
-    let missed = heard.text.split("\"first\":").nth(1).unwrap().split('}').next().unwrap();
+    let problem =
+        tokio::time::timeout(CONDITION_TIMEOUT, gone).await.expect("the node did not compact its entries");
+    let first = problem["first"].as_u64().unwrap();
+    assert_eq!(problem["type"], "/problems/history-compacted");
+    assert!(first > 1, "{problem}");
+    let mut event_stream = EventStream::new(daemon.get("/v1/ledger/events?after=0").await);
+    event_stream.until("event: missed\ndata: {\"first\":").await;
+    event_stream.until("event: entry\n").await;
+    let missed = event_stream.text.split("\"first\":").nth(1).unwrap().split('}').next().unwrap();
     let first: u64 = missed.parse().unwrap();
-    assert!(heard.text.contains(&format!("id: {first}\nevent: entry\n")), "{}", heard.text);
+    assert!(event_stream.text.contains(&format!("id: {first}\nevent: entry\n")), "{}", event_stream.text);
     let page = get(&daemon, "/v1/ledger/history?after=58").await;
-    assert_eq!(page["entries"][0]["index"], 59, "what is kept is there");
+    assert_eq!(page["entries"][0]["index"], 59, "an entry that was not compacted is listed");
 }
 
 /// The events that a stream has received so far.
-struct Heard {
+struct EventStream {
     response: reqwest::Response,
     text: String,
 }
 
-impl Heard {
+impl EventStream {
     fn new(response: reqwest::Response) -> Self {
         assert_eq!(response.headers()["content-type"], "text/event-stream");
         Self { response, text: String::new() }
@@ -235,7 +239,8 @@ impl Heard {
         while !self.text.contains(what) {
             let chunk = tokio::time::timeout(CONDITION_TIMEOUT, self.response.chunk()).await;
             let chunk = chunk.unwrap_or_else(|_| panic!("no {what:?} in {}", self.text)).unwrap();
-            let chunk = chunk.unwrap_or_else(|| panic!("it ended without {what:?}: {}", self.text));
+            let chunk =
+                chunk.unwrap_or_else(|| panic!("the event stream ended without {what:?}: {}", self.text));
             self.text.push_str(std::str::from_utf8(&chunk).unwrap());
         }
     }
@@ -246,21 +251,25 @@ async fn entries_are_streamed_as_they_are_applied() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = start(&folder, &["default"]).await;
     let head = get(&daemon, "/v1/ledger").await["index"].as_u64().unwrap();
-    let mut heard = Heard::new(daemon.get("/v1/ledger/events").await);
-    heard.until(&format!("event: ready\ndata: {{\"after\":{head}}}\n\n")).await;
+    let mut event_stream = EventStream::new(daemon.get("/v1/ledger/events").await);
+    event_stream.until(&format!("event: ready\ndata: {{\"after\":{head}}}\n\n")).await;
     let done = submit(&daemon, json!({ "goal": "=> +seen(1)" })).await;
     let index = done["index"].as_u64().unwrap();
-    heard.until(&format!("id: {index}\nevent: entry\ndata: {{\"index\":{index},")).await;
-    heard.until("\"diff\":[\"+ seen(1)\"]").await;
-    assert!(!heard.text.contains(&format!("id: {head}\n")), "{}", heard.text);
+    event_stream.until(&format!("id: {index}\nevent: entry\ndata: {{\"index\":{index},")).await;
+    event_stream.until("\"diff\":[\"+ seen(1)\"]").await;
+    assert!(!event_stream.text.contains(&format!("id: {head}\n")), "{}", event_stream.text);
 
     let again = daemon.client.get(format!("{}/v1/ledger/events?after=0", daemon.url));
     let again = again.header("last-event-id", index.to_string()).send().await.unwrap();
-    let mut heard = Heard::new(again);
-    heard.until(&format!("event: ready\ndata: {{\"after\":{index}}}")).await;
+    let mut event_stream = EventStream::new(again);
+    event_stream.until(&format!("event: ready\ndata: {{\"after\":{index}}}")).await;
     let next = submit(&daemon, json!({ "goal": "=> +seen(2)" })).await["index"].clone();
-    heard.until(&format!("id: {next}\nevent: entry\n")).await;
-    assert!(!heard.text.contains("seen(1)"), "a reconnect does not repeat entries: {}", heard.text);
+    event_stream.until(&format!("id: {next}\nevent: entry\n")).await;
+    assert!(
+        !event_stream.text.contains("seen(1)"),
+        "a reconnect does not repeat entries: {}",
+        event_stream.text
+    );
     daemon.server.shutdown().await;
 }
 
@@ -280,18 +289,18 @@ async fn a_second_daemon_joins_and_commits_need_a_majority() {
         (&status["role"], &status["key"], &status["index"]),
         (&json!("joining"), &json!(key), &Value::Null)
     );
-    let said = answer(second.get("/v1/ledger/history").await, 503).await;
-    assert_eq!(said["type"], "/problems/not-joined");
-    assert!(said["detail"].as_str().unwrap().contains(&key), "{said}");
+    let problem = answer(second.get("/v1/ledger/history").await, 503).await;
+    assert_eq!(problem["type"], "/problems/not-joined");
+    assert!(problem["detail"].as_str().unwrap().contains(&key), "{problem}");
 
     let address = status["contact"].as_str().unwrap().split_once('@').unwrap().1;
-    for (body, said) in [
+    for (body, detail) in [
         (json!({ "key": "00", "address": address }), "key: "),
         (json!({ "key": key, "address": "nowhere" }), "address: expected a host and a port"),
         (json!({ "key": key, "address": address, "name": "n".repeat(65) }), "name: expected at most 64"),
     ] {
         let problem = answer(first.send("/v1/ledger/members", &body).await, 400).await;
-        assert!(problem["detail"].as_str().unwrap().contains(said), "{problem}");
+        assert!(problem["detail"].as_str().unwrap().contains(detail), "{problem}");
     }
     let body = json!({ "key": key, "address": address, "name": "<second>" });
     let admitted = answer(first.send("/v1/ledger/members", &body).await, 200).await;
@@ -313,8 +322,8 @@ async fn a_second_daemon_joins_and_commits_need_a_majority() {
     answer(request.send().await.unwrap(), 400).await;
     let stranger = holdoff_net::SecretKey::from_secret(&[5; 32]).public();
     let request = first.client.delete(format!("{}/v1/ledger/members/{stranger}", first.url));
-    let said = answer(request.send().await.unwrap(), 404).await;
-    assert_eq!(said["type"], "/problems/no-such-member");
+    let problem = answer(request.send().await.unwrap(), 404).await;
+    assert_eq!(problem["type"], "/problems/no-such-member");
 
     step_down(&first).await;
 
@@ -323,18 +332,18 @@ async fn a_second_daemon_joins_and_commits_need_a_majority() {
         json!({ "commands": [{ "put": "alone", "value": 1 }], "timeout": "1s", "tx_id": "2".repeat(32) });
     let response = first.send("/v1/ledger/transactions", &body).await;
     let status = response.status().as_u16();
-    let said: Value = response.json().await.unwrap();
+    let problem: Value = response.json().await.unwrap();
     // The outcome depends on whether the node knew already that it no longer leads when it received the transaction.
     let expected = if status == 503 { "/problems/no-quorum" } else { "/problems/outcome-unknown" };
-    assert!(matches!(status, 503 | 504) && said["type"] == expected, "{status} {said}");
-    assert_eq!(said["tx_id"], "2".repeat(32));
-    assert!(said["detail"].as_str().unwrap().contains("under the same tx_id"), "{said}");
+    assert!(matches!(status, 503 | 504) && problem["type"] == expected, "{status} {problem}");
+    assert_eq!(problem["tx_id"], "2".repeat(32));
+    assert!(problem["detail"].as_str().unwrap().contains("under the same tx_id"), "{problem}");
     let body = json!({ "commands": [{ "get": "alone" }], "consistency": "quorum", "timeout": "500ms" });
-    let said = answer(first.send("/v1/ledger/read", &body).await, 503).await;
-    assert_eq!(said["type"], "/problems/no-quorum", "{said}");
+    let problem = answer(first.send("/v1/ledger/read", &body).await, 503).await;
+    assert_eq!(problem["type"], "/problems/no-quorum", "{problem}");
     let body = json!({ "commands": [{ "get": "alone" }], "consistency": "local" });
     let found = answer(first.send("/v1/ledger/read", &body).await, 200).await;
-    assert_eq!(found["result"], json!([null]), "nothing is applied that no majority has");
+    assert_eq!(found["result"], json!([null]), "a write without a quorum is not applied");
     first.server.shutdown().await;
 }
 
@@ -347,12 +356,12 @@ async fn step_down(daemon: &Daemon) {
             let others = |member: &&Value| member["key"] != status["leader"]["key"];
             let to = status["members"].as_array().unwrap().iter().find(others).unwrap()["key"].clone();
             let response = daemon.send("/v1/ledger/step-down", &json!({ "to": to })).await;
-            let (code, said) = (response.status().as_u16(), response.json::<Value>().await.unwrap());
+            let (code, reply) = (response.status().as_u16(), response.json::<Value>().await.unwrap());
             if code == 200 {
-                assert_eq!(said["leader"], to);
+                assert_eq!(reply["leader"], to);
                 return to;
             }
-            assert!(matches!(code, 409 | 503), "{code} {said}");
+            assert!(matches!(code, 409 | 503), "{code} {reply}");
         }
     };
     let to = tokio::time::timeout(CONDITION_TIMEOUT, handing).await.unwrap();
@@ -370,19 +379,19 @@ async fn a_namespaced_token_sees_one_ledger() {
     let daemon = Daemon::start_with(options).await;
     let new = NewToken::new("one", TokenScope::Work).namespace("billing");
     let token = daemon.server.token_store().issue(&new).await.unwrap().token;
-    let ask = async |path: &str| {
+    let get_with_token = async |path: &str| {
         let request = daemon.client.get(format!("{}{path}", daemon.url)).bearer_auth(&token);
         let response = request.send().await.unwrap();
         (response.status().as_u16(), response.json::<Value>().await.unwrap())
     };
-    let (_, names) = ask("/v1/ledgers").await;
+    let (_, names) = get_with_token("/v1/ledgers").await;
     assert_eq!(names["items"], json!([{ "namespace": "billing", "joined": true }]));
-    assert_eq!(ask("/v1/ledger").await.1["namespace"], "billing");
+    assert_eq!(get_with_token("/v1/ledger").await.1["namespace"], "billing");
     for path in
         ["/v1/ledger", "/v1/ledger/history", "/v1/ledger/events", "/v1/ledger/verify", "/v1/ledger/values/a"]
     {
-        let (status, said) = ask(&format!("{path}?namespace=default")).await;
-        assert_eq!((status, &said["type"]), (403, &json!("/problems/forbidden")), "{path}");
+        let (status, problem) = get_with_token(&format!("{path}?namespace=default")).await;
+        assert_eq!((status, &problem["type"]), (403, &json!("/problems/forbidden")), "{path}");
     }
     let post = async |path: &str, body: Value| {
         let request = daemon.client.post(format!("{}{path}", daemon.url)).bearer_auth(&token).json(&body);
@@ -392,7 +401,11 @@ async fn a_namespaced_token_sees_one_ledger() {
     assert_eq!(post("/v1/ledger/transactions", elsewhere.clone()).await, 403);
     assert_eq!(post("/v1/ledger/read", elsewhere).await, 403);
     assert_eq!(post("/v1/ledger/transactions", json!({ "goal": "=> +a(1)" })).await, 200);
-    assert_eq!(post("/v1/ledger/snapshot", json!({})).await, 403, "that is for administrators");
+    assert_eq!(
+        post("/v1/ledger/snapshot", json!({})).await,
+        403,
+        "only an administrator can request a snapshot"
+    );
 }
 
 #[tokio::test]
@@ -424,10 +437,10 @@ async fn ledger_metrics_are_exported() {
 async fn ledger_changes_are_streamed_as_events() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = start(&folder, &["default"]).await;
-    let mut heard = Heard::new(daemon.get("/v1/events").await);
-    heard.until("event: ready").await;
+    let mut event_stream = EventStream::new(daemon.get("/v1/events").await);
+    event_stream.until("event: ready").await;
     let index = submit(&daemon, json!({ "goal": "=> +a(1)" })).await["index"].clone();
-    heard
+    event_stream
         .until(&format!("event: ledger\ndata: [{{\"namespace\":\"default\",\"index\":{index},\"leader\":\""))
         .await;
 }
@@ -460,7 +473,7 @@ async fn the_ledger_page_escapes_user_input() {
     ] {
         assert!(text.contains(shown), "no {shown} in {text}");
     }
-    assert!(!text.contains(&"x".repeat(300)), "what is long is cut");
+    assert!(!text.contains(&"x".repeat(300)), "a long value is truncated");
     let (_, text) = page("/ledger?before=2").await;
     assert!(
         text.contains("href=\"/ledger?namespace=default\">Latest</a>") && !text.contains("rel=\"next\""),

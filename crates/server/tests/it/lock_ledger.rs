@@ -8,7 +8,7 @@ use holdoff_server::{Options, Server, StoreUrl};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::bed::{Daemon, answer, options};
+use crate::support::{Daemon, answer, options};
 
 /// The options of a daemon, with its ledgers in a directory beside the work, and its locks in the ledger of this name.
 fn with_locks_in(folder: &TempDir, name: &str) -> Options {
@@ -54,10 +54,10 @@ async fn a_missing_ledger_for_locks_prevents_the_start() {
     let folder = tempfile::tempdir().unwrap();
     create(&folder.path().join("ledger"), "other").unwrap();
     let refused = Server::start(with_locks_in(&folder, "mine")).await.unwrap_err().to_string();
-    for said in
+    for expected in
         ["`mine`", "[lock]", "holdoff ledger init --namespace mine", "holdoff ledger join --namespace mine"]
     {
-        assert!(refused.contains(said), "{refused}");
+        assert!(refused.contains(expected), "{refused}");
     }
     let mut options = with_locks_in(&folder, "other");
     options.ledger = None;
@@ -121,7 +121,10 @@ async fn the_api_hides_lock_rows_and_their_nonces() {
     let entries = history["entries"].as_array().unwrap();
     let taken = entries.iter().find(|entry| entry.to_string().contains(&row)).unwrap();
     assert_eq!((&taken["kind"], &taken["diff"]), (&json!("daemon"), &json!([format!("+ {row}")])));
-    assert!(taken.get("tx_id").is_none(), "its answer could be had again by its name: {taken}");
+    assert!(
+        taken.get("tx_id").is_none(),
+        "a lock's transaction has no public id with which its result could be read: {taken}"
+    );
     assert!(entries.iter().any(|entry| entry["diff"] == json!(["+ mine = 7"])), "{history}");
     let page = daemon.get("/ledger").await.text().await.unwrap();
     assert!(page.contains(&row) && !page.contains(proof), "{page}");
@@ -136,9 +139,9 @@ async fn the_api_hides_lock_rows_and_their_nonces() {
         json!({ "put": "holdoff/locks", "value": "{\"epoch\":0,\"floor\":0}" }),
         json!({ "compare_and_set": row, "new": "free" }),
     ] {
-        let said = daemon.send("/v1/ledger/transactions", &json!({ "commands": [command] })).await;
-        let said = answer(said, 400).await;
-        assert!(said["detail"].as_str().unwrap().contains("/v1/locks"), "{said}");
+        let response = daemon.send("/v1/ledger/transactions", &json!({ "commands": [command] })).await;
+        let problem = answer(response, 400).await;
+        assert!(problem["detail"].as_str().unwrap().contains("/v1/locks"), "{problem}");
     }
     assert_eq!(acquire(&daemon, "deploy", 409).await["holder"]["token"], held["token"]);
     daemon.server.shutdown().await;
@@ -155,9 +158,12 @@ async fn a_joining_daemon_serves_work_and_gets_locks_after_admission() {
     let second = Daemon::start_with(with_locks_in(&two, "default")).await;
     let contact = answer(second.get("/v1/ledger").await, 200).await["contact"].as_str().unwrap().to_owned();
 
-    let said = answer(second.get("/readyz").await, 503).await;
-    assert_eq!(said["type"], "/problems/not-joined");
-    assert!(said["detail"].as_str().unwrap().contains(&contact), "whom to admit: {said}");
+    let problem = answer(second.get("/readyz").await, 503).await;
+    assert_eq!(problem["type"], "/problems/not-joined");
+    assert!(
+        problem["detail"].as_str().unwrap().contains(&contact),
+        "the problem names the contact of the node to admit: {problem}"
+    );
     let body = json!({ "key": "deploy" });
     for path in ["acquire", "force-release"] {
         let refused = second.send(&format!("/v1/locks/{path}"), &body).await;

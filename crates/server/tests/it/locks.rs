@@ -6,7 +6,7 @@ use holdoff_lock::Locks;
 use holdoff_server::StoreUrl;
 use serde_json::{Value, json};
 
-use crate::bed::Daemon;
+use crate::support::Daemon;
 
 async fn daemon() -> (tempfile::TempDir, StoreUrl, Daemon) {
     let folder = tempfile::tempdir().unwrap();
@@ -61,7 +61,7 @@ async fn a_lock_is_acquired_renewed_and_released() {
         assert_eq!((status, &refused["type"]), (409, &json!("/problems/lock-lost")));
     }
     assert_eq!(post(&daemon, "release", &held).await, (200, json!({ "released": true })));
-    assert_eq!(post(&daemon, "release", &held).await.0, 409, "it is not yours any more");
+    assert_eq!(post(&daemon, "release", &held).await.0, 409, "a released lease cannot be released again");
     let (_, next) = post(&daemon, "acquire", &json!({ "key_base64": "aW52b2ljZSA3" })).await;
     assert!(next["token"].as_u64() > mine["token"].as_u64(), "{next}");
 }
@@ -111,7 +111,11 @@ async fn locks_are_listed_and_released_by_force() {
     let (_, again) = post(&daemon, "force-release", &json!({ "key": "a1", "namespace": "eu" })).await;
     assert_eq!(again, json!({ "released": false, "holder": null }));
     let (_, shown) = get(&daemon, "/v1/locks/show?key=a1&namespace=eu").await;
-    assert_eq!((&shown["held"], &shown["token"]), (&json!(false), &json!(2)), "its token is stale: {shown}");
+    assert_eq!(
+        (&shown["held"], &shown["token"]),
+        (&json!(false), &json!(2)),
+        "the forced release made the holder's token stale: {shown}"
+    );
 }
 
 #[tokio::test]
@@ -127,7 +131,7 @@ async fn invalid_lock_requests_name_the_problem() {
         ("acquire", json!({ "key": "a", "lease": "1ms" }), "between 100ms"),
         ("acquire", json!({ "key": "a", "lease": "5" }), "lease: "),
         ("acquire", json!({ "key": "a", "wait": "1m" }), "expected at most 25s"),
-        ("acquire", json!({ "key": "a", "name": "n".repeat(300) }), "name has 300 bytes"),
+        ("acquire", json!({ "key": "a", "name": "n".repeat(300) }), "the name of the holder has 300 bytes"),
         ("acquire", json!({ "key": "a", "leese": "1s" }), "leese: unknown field"),
         ("renew", json!({ "key": "a", "token": 1 }), "missing field `lock`"),
         ("release", json!({ "key": "a", "lock": "x", "token": 1 }), "lock: "),

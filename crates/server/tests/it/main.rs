@@ -9,7 +9,7 @@
     reason = "a test fails by panicking, and prints its figures"
 )]
 
-mod bed;
+mod support;
 
 mod acceptor;
 mod client;
@@ -25,9 +25,9 @@ mod otlp;
 mod policies;
 mod problems;
 mod routes;
+mod signal_load;
 mod signals;
 mod steps;
-mod storm;
 mod tasks;
 mod tls;
 mod tokens;

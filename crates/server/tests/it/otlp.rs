@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::bed::{Daemon, Target, call};
+use crate::support::{Daemon, Target, call};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
@@ -48,7 +48,10 @@ impl Spans {
                 return span.clone();
             }
             let next = tokio::time::timeout(CONDITION_TIMEOUT, self.inbox.recv()).await;
-            self.seen.push(next.unwrap_or_else(|_| panic!("only these arrive: {:?}", self.seen)).unwrap());
+            self.seen.push(
+                next.unwrap_or_else(|_| panic!("timed out waiting for a span; received: {:?}", self.seen))
+                    .unwrap(),
+            );
         }
     }
 }
@@ -84,7 +87,7 @@ async fn a_request_and_its_step_continue_the_callers_trace() {
 
     let step = spans.find(|span| span["name"] == "step").await;
     assert_eq!((step["traceId"].as_str(), attribute(&step, "operation")), (Some(TRACE), "order.confirm"));
-    assert!(!step.to_string().contains("1.5"), "no payload is told");
+    assert!(!step.to_string().contains("1.5"), "a span contains no payload");
 
     // The remaining spans are sent before the end.
     daemon.get("/healthz").await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use holdoff_server::{Reload, StoreUrl};
 use serde_json::{Value, json};
 
-use crate::bed::{Daemon, Stores, answer, on_both_stores, options};
+use crate::support::{Daemon, Stores, answer, on_both_stores, options};
 
 const FILE: &str = "[policies.quick]\nextends = \"standard\"\nbase = \"10ms\"\ncap = \"20ms\"\n[operations]\n\"*\" = \"quick\"";
 
@@ -30,7 +30,7 @@ async fn policies_are_deployed_by_the_api() {
     assert_eq!((status, &answer["active"]), (200, &json!(false)));
     assert_eq!(answer["changes"][0]["subject"], "policy quick");
     assert_eq!(answer["changes"][0]["after"], json!(["cap = \"30ms\""]));
-    assert_eq!(versions(&one).await.len(), 1, "nothing has happened yet");
+    assert_eq!(versions(&one).await.len(), 1, "a dry run deploys nothing");
 
     let (status, answer) = deploy(&one, &json!({ "file": file })).await;
     assert_eq!((status, &answer["active"]), (200, &json!(true)));
@@ -40,7 +40,7 @@ async fn policies_are_deployed_by_the_api() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let ready = other.get("/readyz").await;
-    assert_eq!(ready.status(), 200, "it serves all the same");
+    assert_eq!(ready.status(), 200, "a daemon with policy drift stays ready");
     assert!(ready.text().await.unwrap().contains("policy drift: this node's policy file is version"));
     let metrics = other.get("/metrics").await.text().await.unwrap();
     // All daemons of this process set the same metric. The cluster of real processes in `holdoff-cli` checks its value.
@@ -58,7 +58,7 @@ async fn policies_are_deployed_by_the_api() {
     let long = "default = \"slow\"\n[policies.slow]\nbase = \"2d\"\ncap = \"2d\"";
     let (status, problem) = deploy(&one, &json!({ "file": long })).await;
     assert!(status == 400 && problem["detail"].as_str().unwrap().contains("stale"), "{problem}");
-    assert_eq!(versions(&one).await.len(), 2, "what cannot be used is not kept");
+    assert_eq!(versions(&one).await.len(), 2, "a rejected version is not stored");
 }
 
 #[tokio::test]
@@ -106,7 +106,7 @@ async fn a_draining_daemon_is_unready_and_still_serves() {
         );
     };
     tokio::select! {
-        () = &mut shutting_down => unreachable!("the grace is long"),
+        () = &mut shutting_down => unreachable!("the shutdown ended before its grace period"),
         () = asking => {}
     }
 }

@@ -8,7 +8,7 @@ use reqwest::Response;
 use serde_json::{Value, json};
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::bed::{Daemon, Target, call, options, show_logs};
+use crate::support::{Daemon, Target, call, options, show_logs};
 
 async fn daemon() -> (tempfile::TempDir, Daemon) {
     let folder = tempfile::tempdir().unwrap();
@@ -36,7 +36,7 @@ async fn invalid_submissions_name_the_problem() {
     let bodies = [
         (json!({}), "expected `operation`"),
         (json!("text"), "expected struct TaskForm"),
-        (json!({ "operation": "" }), "operation \"\" cannot be used"),
+        (json!({ "operation": "" }), "operation \"\" is invalid"),
         (json!({ "operaton": "a" }), "unknown field `operaton`"),
         (json!({ "operation": "a", "steps": [] }), "got both"),
         (json!({ "steps": [] }), "has no steps"),
@@ -63,7 +63,7 @@ async fn invalid_submissions_name_the_problem() {
         assert!(detail.contains(expected), "{body}: {detail}");
     }
     let page = daemon.get("/").await.text().await.unwrap();
-    assert!(page.contains("No work yet"), "nothing of it was stored");
+    assert!(page.contains("No work yet"), "a rejected task is not stored");
 }
 
 #[tokio::test]
@@ -243,7 +243,7 @@ async fn a_start_on_an_existing_store_logs_no_notices() {
         Server::start(options(StoreUrl::new(url.clone()))).await.unwrap().shutdown().await;
     }
     tracing::info!("what is logged is seen");
-    let said = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
-    assert!(said.contains("what is logged is seen"), "{said}");
-    assert!(!said.contains("already exists"), "{said}");
+    let log_text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    assert!(log_text.contains("what is logged is seen"), "{log_text}");
+    assert!(!log_text.contains("already exists"), "{log_text}");
 }

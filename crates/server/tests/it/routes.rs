@@ -6,7 +6,7 @@ use holdoff_server::{NewToken, StoreUrl, TokenScope};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::Value;
 
-use crate::bed::{Daemon, options};
+use crate::support::{Daemon, options};
 
 /// A row of the table.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ async fn every_route_enforces_its_documented_scope() {
             tokens.push((scope, namespace, token_store.issue(&new).await.unwrap().token));
         }
     }
-    let ask = async |row: &Row, token: Option<&str>| {
+    let send_row = async |row: &Row, token: Option<&str>| {
         let unknown = "00000000-0000-0000-0000-000000000000";
         let path = row.route.replace("{id}", unknown).replace("{task}", unknown);
         let path = path.replace("{number}", "0").replace("{name}", "standard").replace("{key}", "none");
@@ -107,15 +107,15 @@ async fn every_route_enforces_its_documented_scope() {
     let (_, _, least) = &tokens[1];
     for row in table() {
         let wrong = Row { method: "PATCH".to_owned(), ..row };
-        let answer = ask(&wrong, Some(least)).await;
+        let answer = send_row(&wrong, Some(least)).await;
         assert_eq!(answer.status(), StatusCode::METHOD_NOT_ALLOWED, "{wrong:?}");
         assert!(answer.headers().contains_key("allow"), "{wrong:?}");
         let expected = wrong.scope.map_or(StatusCode::METHOD_NOT_ALLOWED, |_| StatusCode::UNAUTHORIZED);
-        assert_eq!(ask(&wrong, None).await.status(), expected, "{wrong:?}");
+        assert_eq!(send_row(&wrong, None).await.status(), expected, "{wrong:?}");
     }
     let mut asked = 0;
     for row in table() {
-        let bare = ask(&row, None).await;
+        let bare = send_row(&row, None).await;
         match row.scope {
             // The login needs no token, and the named static file does not exist.
             None if is_page(&row) => {
@@ -132,12 +132,15 @@ async fn every_route_enforces_its_documented_scope() {
                 assert_eq!(bare.status(), StatusCode::UNAUTHORIZED, "{row:?}");
                 let challenge = bare.headers()["www-authenticate"].to_str().unwrap().to_owned();
                 assert_eq!(challenge, format!("Bearer realm=\"holdoff\", scope=\"{scope}\""));
-                let said = bare.text().await.unwrap();
-                assert!(said.contains("/problems/unauthorized") && said.contains(scope.name()), "{said}");
+                let problem = bare.text().await.unwrap();
+                assert!(
+                    problem.contains("/problems/unauthorized") && problem.contains(scope.name()),
+                    "{problem}"
+                );
             }
         }
         for (scope, namespace, token) in &tokens {
-            let answer = ask(&row, Some(token)).await;
+            let answer = send_row(&row, Some(token)).await;
             let is_allowed = row.scope.is_none_or(|needed| *scope >= needed)
                 && (namespace.is_none() || row.namespaced || row.scope.is_none());
             let is_refused = matches!(answer.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);

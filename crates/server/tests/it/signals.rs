@@ -8,7 +8,7 @@ use holdoff_work::Fingerprint;
 use reqwest::Response;
 use serde_json::{Value, json};
 
-use crate::bed::{Daemon, options};
+use crate::support::{Daemon, options};
 
 async fn send(daemon: &Daemon, body: &Value) -> Response {
     daemon.client.post(format!("{}/v1/signals", daemon.url)).json(body).send().await.unwrap()
@@ -142,7 +142,10 @@ async fn a_disconnected_client_stops_waiting() {
     held.release().await.unwrap();
     tokio::time::sleep(Duration::from_millis(300)).await;
     let later = taken(send(&daemon, &signal("a")).await, 201).await;
-    assert_eq!(later["occurrences"], 1, "the one that went away has made nothing, and is not counted");
+    assert_eq!(
+        later["occurrences"], 1,
+        "a signal whose request was cancelled creates no task and is not counted"
+    );
 }
 
 async fn until(mut is_so: impl AsyncFnMut() -> bool) {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::bed::{Daemon, Stores, answer, on_both_stores};
+use crate::support::{Daemon, Stores, answer, on_both_stores};
 
 /// Claims a step of this operation and reports this failure. Returns the step's id.
 async fn failed(daemon: &Daemon, operation: &str, class: &str) -> String {
@@ -80,7 +80,7 @@ async fn a_dry_run_counts_and_an_action_changes(stores: Stores) {
     for what in ["retry", "discard", "cancel"] {
         assert_eq!(act(what, &order(a.clone(), true)).await, 2, "{what}");
     }
-    assert_eq!(ids(&daemon, "/v1/failed").await.len(), 3, "nothing was done");
+    assert_eq!(ids(&daemon, "/v1/failed").await.len(), 3, "a dry run changes no step");
     assert_eq!(act("retry", &order(a.clone(), false)).await, 2);
     assert_eq!(act("discard", &order(json!({ "operation": "b" }), false)).await, 1);
     assert_eq!(act("cancel", &order(json!({ "operation": "a" }), false)).await, 2);

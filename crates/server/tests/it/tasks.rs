@@ -7,7 +7,7 @@ use holdoff_server::{Error, Server, StoreUrl};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use crate::bed::{Daemon, Stores, Target, answer, call, on_both_stores, options};
+use crate::support::{Daemon, Stores, Target, answer, call, on_both_stores, options};
 
 /// Returns the ids of all tasks that match, in pages of this size.
 async fn all(daemon: &Daemon, query: &str, limit: usize) -> Vec<String> {
@@ -122,11 +122,11 @@ async fn an_http_step_is_retried_until_it_succeeds(place: StoreUrl) {
 
     let calls = target.calls();
     assert_eq!(calls.len(), 3);
-    assert!(calls.iter().all(|(_, body)| body == r#"{"n":1.5}"#), "the digits stay: {calls:?}");
+    assert!(calls.iter().all(|(_, body)| body == r#"{"n":1.5}"#), "the number is sent unchanged: {calls:?}");
     let traces = calls.iter().map(|(headers, _)| headers["traceparent"].to_str().unwrap());
     assert!(
         traces.clone().all(|sent| sent.contains("0af7651916cd43dd8448eb211c80319c")),
-        "the trace goes on"
+        "each call continues the trace"
     );
     daemon.server.shutdown().await;
 }

@@ -10,7 +10,7 @@ use holdoff_server::{Error, Options, Server, StoreUrl, TlsFiles};
 use reqwest::{Certificate, Client};
 use tokio::time::Instant;
 
-use crate::bed::options;
+use crate::support::options;
 
 /// A certificate for localhost, and its key.
 struct Pair {
@@ -72,9 +72,12 @@ async fn a_valid_new_certificate_is_activated() {
     assert!(server.url().starts_with("https://"));
     let url = format!("https://localhost:{}", server.address().port());
     assert!(is_served(&old.client(), &url).await);
-    assert!(!is_served(&new.client(), &url).await, "it is another's");
+    assert!(
+        !is_served(&new.client(), &url).await,
+        "a client that trusts only the other certificate is rejected"
+    );
     let plain = Client::new().get(format!("http://{}/healthz", server.address())).send().await;
-    assert!(plain.is_err(), "nothing is said in the clear");
+    assert!(plain.is_err(), "the TLS port does not serve plain HTTP");
 
     // An open connection continues while the certificate changes.
     let kept = Client::builder().tls_certs_only([Certificate::from_pem(old.cert.as_bytes()).unwrap()]);
@@ -83,7 +86,7 @@ async fn a_valid_new_certificate_is_activated() {
     new.write(folder.path());
     until_served(&new.client(), &url).await;
     assert!(!is_served(&old.client(), &url).await);
-    assert!(is_served(&kept, &url).await, "the connection went on");
+    assert!(is_served(&kept, &url).await, "an open connection survives the new certificate");
 
     // First a key of another certificate, then no certificate at all.
     let metrics = async || {
@@ -101,7 +104,7 @@ async fn a_valid_new_certificate_is_activated() {
             assert!(since.elapsed() < CONDITION_TIMEOUT, "the daemon did not read the new certificate");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        assert!(is_served(&new.client(), &url).await, "the previous one stays active");
+        assert!(is_served(&new.client(), &url).await, "the previous certificate stays active");
     }
     third.write(folder.path());
     until_served(&third.client(), &url).await;
@@ -119,11 +122,11 @@ async fn an_unusable_certificate_prevents_the_start() {
         error.to_string()
     };
     std::fs::write(&files.key, &other.key).unwrap();
-    let said = refused(&files).await;
-    assert!(said.contains("cert.pem is not usable for TLS"), "{said}");
+    let reason = refused(&files).await;
+    assert!(reason.contains("cert.pem is not usable for TLS"), "{reason}");
     std::fs::write(&files.key, "-----BEGIN PRIVATE KEY-----\nhunter2\n").unwrap();
-    let said = refused(&files).await;
-    assert!(said.contains("no private key") && !said.contains("hunter2"), "{said}");
+    let reason = refused(&files).await;
+    assert!(reason.contains("no private key") && !reason.contains("hunter2"), "{reason}");
     std::fs::remove_file(&files.key).unwrap();
     assert!(refused(&files).await.contains("key.pem"));
 }

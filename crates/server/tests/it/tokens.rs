@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use sqlx::{Connection, Executor, PgConnection};
 use tokio::time::Instant;
 
-use crate::bed::{Daemon, options};
+use crate::support::{Daemon, options};
 
 fn places() -> (tempfile::TempDir, [StoreUrl; 2]) {
     let folder = tempfile::tempdir().unwrap();
@@ -65,13 +65,13 @@ async fn every_daemon_rejects_a_revoked_token() {
             assert_eq!(caller.get(UNKNOWN_TASK).await.status(), StatusCode::NOT_FOUND);
         }
         let record = one.server.token_store().tokens().await.unwrap().remove(0);
-        assert!(record.used_at.is_some(), "its use was noted");
+        assert!(record.used_at.is_some(), "the store records the use of the token");
         let token_store = holdoff_server::TokenStore::open(place.as_str()).await.unwrap();
         assert!(token_store.revoke(&record.id).await.unwrap());
         let since = Instant::now();
         for caller in [&caller, &there] {
             while caller.get(UNKNOWN_TASK).await.status() != StatusCode::UNAUTHORIZED {
-                assert!(since.elapsed() < Duration::from_secs(20), "it still opens {place}");
+                assert!(since.elapsed() < Duration::from_secs(20), "the token is still valid in {place}");
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         }
@@ -89,7 +89,7 @@ async fn an_expired_token_is_rejected() {
         assert_eq!(first, StatusCode::NOT_FOUND);
         let since = Instant::now();
         while caller.get(UNKNOWN_TASK).await.status() != StatusCode::UNAUTHORIZED {
-            assert!(since.elapsed() < Duration::from_secs(60), "it still opens {place}");
+            assert!(since.elapsed() < Duration::from_secs(60), "the token is still valid in {place}");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -190,7 +190,7 @@ async fn an_action_of_a_disconnected_client_is_audited() {
     let mut watch = PgConnection::connect(&url).await.unwrap();
     let since = Instant::now();
     while sqlx::query_scalar::<_, i64>(blocked).fetch_one(&mut watch).await.unwrap() == 0 {
-        assert!(since.elapsed() < Duration::from_secs(20), "the daemon never came to the lock");
+        assert!(since.elapsed() < Duration::from_secs(20), "the request does not wait for the table lock");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     asking.abort();
@@ -204,7 +204,7 @@ async fn an_action_of_a_disconnected_client_is_audited() {
         if !audit.as_array().unwrap().is_empty() {
             break audit;
         }
-        assert!(since.elapsed() < Duration::from_secs(20), "it was never written down");
+        assert!(since.elapsed() < Duration::from_secs(20), "the audit event was never recorded");
         tokio::time::sleep(Duration::from_millis(20)).await;
     };
     assert_eq!((&audit[0]["actor"], &audit[0]["count"]), (&json!("ops"), &json!(1)), "{audit}");
@@ -241,7 +241,7 @@ async fn operator_actions_are_audited() {
         assert_eq!(sent.json(&json!({ "key": "deploy" })).send().await.unwrap().status(), 200);
         let audit: Value = caller.get("/v1/audit").await.json().await.unwrap();
         let entry = &audit[0];
-        assert_eq!(audit.as_array().unwrap().len(), 1, "to acquire is no operator's deed: {audit}");
+        assert_eq!(audit.as_array().unwrap().len(), 1, "acquiring a lock is not audited: {audit}");
         let id = &daemon.server.token_store().tokens().await.unwrap()[0].id;
         assert_eq!((&entry["actor"], &entry["token"]), (&json!("ops"), &json!(id)));
         assert_eq!((&entry["action"], &entry["object"]), (&json!("lock.force-release"), &json!("deploy")));
@@ -275,8 +275,8 @@ async fn only_an_authenticated_caller_sees_policy_drift() {
     let wrong = Caller { daemon: &daemon, token: "nonsense".to_owned() };
     let ready = wrong.get("/readyz").await;
     assert_eq!((ready.status(), ready.text().await.unwrap().as_str()), (StatusCode::OK, "ready\n"));
-    let told = probe.get("/readyz").await.text().await.unwrap();
-    assert!(told.starts_with("ready\npolicy drift: "), "{told}");
+    let readiness = probe.get("/readyz").await.text().await.unwrap();
+    assert!(readiness.starts_with("ready\npolicy drift: "), "{readiness}");
 }
 
 /// Notifications cover all namespaces, so tokens of another namespace must not see them.
@@ -301,8 +301,8 @@ async fn notifications_are_hidden_from_namespaced_tokens() {
     let seen = async |caller: &Caller<'_>| -> Value {
         caller.get("/v1/steps?operation=holdoff.notification").await.json().await.unwrap()
     };
-    let told = seen(&all).await;
-    assert_eq!(told["items"][0]["namespace"], "holdoff.notifications", "{told}");
+    let listed = seen(&all).await;
+    assert_eq!(listed["items"][0]["namespace"], "holdoff.notifications", "{listed}");
     assert_eq!(seen(&ours).await["items"], json!([]));
     let intruding = json!({ "operation": "a", "namespace": "holdoff.notifications" });
     let (status, problem) = all.post("/v1/tasks", &intruding).await;
@@ -326,7 +326,7 @@ async fn invalid_and_malformed_tokens_share_one_limit() {
     let slowed = statuses.iter().filter(|status| **status == StatusCode::TOO_MANY_REQUESTS).count();
     assert_eq!(refused + slowed, 60, "{statuses:?}");
     // Ten at once, and one more each second while they arrive.
-    assert!((10..30).contains(&refused), "{refused} of 60 were listened to");
+    assert!((10..30).contains(&refused), "{refused} of 60 requests were answered with 401");
     for token in [unknown.as_str(), "nonsense"] {
         let caller = Caller { daemon: &daemon, token: token.to_owned() };
         let mut answers = Vec::new();
@@ -400,7 +400,11 @@ async fn each_token_has_its_own_rate_limit() {
     assert!((1..=720).contains(&wait), "{wait}");
     assert_eq!(refused.json::<Value>().await.unwrap()["type"], "/problems/too-many-requests");
     assert_eq!(two.get(UNKNOWN_TASK).await.status(), StatusCode::NOT_FOUND);
-    assert_eq!(one.get("/healthz").await.status(), StatusCode::OK, "what needs no token is not counted");
+    assert_eq!(
+        one.get("/healthz").await.status(),
+        StatusCode::OK,
+        "a request that needs no token is not rate limited"
+    );
 }
 
 #[tokio::test]
@@ -458,9 +462,12 @@ async fn a_token_is_issued_listed_and_revoked_once() {
         let listed = token_store.tokens().await.unwrap();
         assert_eq!(listed, [two.record.clone(), one.record.clone()], "{engine}");
         assert!(token_store.revoke(&two.record.id).await.unwrap(), "{engine}");
-        assert!(!token_store.revoke(&two.record.id).await.unwrap(), "{engine}: it is revoked already");
+        assert!(!token_store.revoke(&two.record.id).await.unwrap(), "{engine}: the token was revoked before");
         assert!(!token_store.revoke("unknown").await.unwrap(), "{engine}");
-        assert!(!token_store.has_admin().await.unwrap(), "{engine}: a revoked one opens nothing");
+        assert!(
+            !token_store.has_admin().await.unwrap(),
+            "{engine}: a revoked token does not count as an administrator"
+        );
         let listed = token_store.tokens().await.unwrap();
         assert!(listed[0].revoked_at.is_some() && listed[1].revoked_at.is_none(), "{engine}");
     }
@@ -504,10 +511,10 @@ async fn audit_entries_are_listed_newest_first_and_pruned() {
         assert_eq!(
             token_store.prune(Duration::ZERO, 3).await.unwrap(),
             3,
-            "{engine}: no more than was allowed"
+            "{engine}: prune respects its limit"
         );
         let left = token_store.audit(&AuditPage::newest(100)).await.unwrap();
-        assert_eq!(objects(&left), ["task 4", "task 3"], "{engine}: the oldest go first");
+        assert_eq!(objects(&left), ["task 4", "task 3"], "{engine}: prune deletes the oldest entries first");
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sqlx::{Connection, Executor, PgConnection};
 use tokio::time::Instant;
 
-use crate::bed::{Daemon, Stores, answer, on_both_stores};
+use crate::support::{Daemon, Stores, answer, on_both_stores};
 
 async fn claim(daemon: &Daemon, more: &Value) -> Vec<Value> {
     let mut form = json!({ "worker": "tester", "operations": ["a", "b"], "wait": "20s" });
@@ -49,7 +49,11 @@ async fn a_graph_is_processed_through_two_daemons(stores: Stores) {
     let received = answer(here.send("/v1/workers/fail", &failed).await, 200).await;
     assert_eq!(received, json!({ "accepted": true }));
     let received = answer(there.send("/v1/workers/fail", &failed).await, 200).await;
-    assert_eq!(received, json!({ "accepted": false, "recorded": "retried" }), "a report that comes twice");
+    assert_eq!(
+        received,
+        json!({ "accepted": false, "recorded": "retried" }),
+        "a repeated report is not accepted again"
+    );
     let second = &claim_one(&here, &json!({})).await;
     assert_eq!(second["attempt"], 2);
     assert!(second["token"].as_u64() > first["token"].as_u64());
@@ -57,7 +61,7 @@ async fn a_graph_is_processed_through_two_daemons(stores: Stores) {
     let snoozed = of(second, &json!({ "wait": "10ms", "reason": "not yet" }));
     answer(there.send("/v1/workers/snooze", &snoozed).await, 200).await;
     let third = &claim_one(&there, &json!({})).await;
-    assert_eq!(third["attempt"], 2, "a snooze burns no attempt");
+    assert_eq!(third["attempt"], 2, "a snooze does not count as an attempt");
     answer(here.send("/v1/workers/complete", &of(third, &json!({ "output": ["out"] }))).await, 200).await;
 
     let child = &claim_one(&there, &json!({})).await;
@@ -93,7 +97,10 @@ async fn a_claim_waits_for_a_matching_step(stores: Stores) {
     assert!(claim(&daemon, &json!({ "wait": "0s" })).await.is_empty());
     daemon.submit(&json!({ "operation": "c" })).await;
     daemon.submit(&json!({ "operation": "a", "namespace": "elsewhere" })).await;
-    assert!(claim(&daemon, &json!({ "wait": "50ms" })).await.is_empty(), "another's, and elsewhere");
+    assert!(
+        claim(&daemon, &json!({ "wait": "50ms" })).await.is_empty(),
+        "a step of another operation or namespace does not match"
+    );
     let wish = json!({ "queues": ["q"], "limit": 10 });
     let waiting = claim(&daemon, &wish);
     let submitting = async {
@@ -145,7 +152,7 @@ async fn a_shutdown_delivers_the_steps_of_a_claim_in_progress() {
     let mut watch = PgConnection::connect(&store).await.unwrap();
     let since = Instant::now();
     while sqlx::query_scalar::<_, i64>(blocked).fetch_one(&mut watch).await.unwrap() == 0 {
-        assert!(since.elapsed() < Duration::from_secs(20), "the claim never came to the lock");
+        assert!(since.elapsed() < Duration::from_secs(20), "the claim does not wait for the table lock");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let Daemon { server, url, client } = daemon;

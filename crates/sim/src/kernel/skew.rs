@@ -101,7 +101,7 @@ mod tests {
     fn a_drift_begins_when_it_is_set_and_an_offset_jumps() {
         let mut clock = Clock::default();
         clock.set(Skew { offset_us: 0, drift_ppm: 100_000 }, HOUR_US);
-        assert_eq!(clock.local_us(HOUR_US), Skew::EPOCH_US + HOUR_US, "nothing is gained yet");
+        assert_eq!(clock.local_us(HOUR_US), Skew::EPOCH_US + HOUR_US, "a drift starts at zero");
         assert_eq!(clock.local_us(2 * HOUR_US), Skew::EPOCH_US + 2 * HOUR_US + HOUR_US / 10);
         clock.set(Skew { offset_us: -7, drift_ppm: -100_000 }, 2 * HOUR_US);
         assert_eq!(clock.local_us(2 * HOUR_US), Skew::EPOCH_US + 2 * HOUR_US + HOUR_US / 10 - 7);

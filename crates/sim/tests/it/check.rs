@@ -57,7 +57,7 @@ fn an_invalid_parameter_is_named() {
         ("[duel]\nanswer_timeout = \"0s\"", "answer_timeout"),
         ("[duel]\ndeadline = \"0s\"", "deadline"),
         ("[duel]\ndeadline = \"2h\"", "deadline"),
-        ("[election]\nnodes = 1001\nview = \"partial\"", "nodes"),
+        ("[election]\nnodes = 1001\ntopology = \"partial\"", "nodes"),
         ("[election]\nnodes = 11", "topology"),
         ("[election]\nhop = { constant = \"0s\" }", "hop"),
         ("[election]\nloss = -0.1", "loss"),

@@ -124,8 +124,8 @@ fn the_outcome_counts_add_up() {
                 assert_eq!(outcome.broken, 0, "{name}, seed {seed}");
                 assert!(outcome.done <= outcome.slots, "{name}, seed {seed}: {outcome:?}");
                 done_after_all += outcome.done_after_all;
-                let struck = (outcome.lost_messages > 0, outcome.killed > 0);
-                assert!(loss > 0.0 || struck == (false, false), "{name}, seed {seed}: {struck:?}");
+                let faulted = (outcome.lost_messages > 0, outcome.killed > 0);
+                assert!(loss > 0.0 || faulted == (false, false), "{name}, seed {seed}: {faulted:?}");
                 assert!(kill < 1.0 || outcome.killed == 1, "{name}, seed {seed}");
             }
         }

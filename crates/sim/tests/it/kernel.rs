@@ -198,7 +198,7 @@ proptest! {
         prop_assert_eq!(u64::from(boots - timers), faults.timers_outlived);
         let (came, went) = (faults.sent + faults.duplicated, faults.delivered);
         let dropped = faults.lost + faults.partitioned + faults.unreachable + faults.outlived;
-        prop_assert_eq!(came, went + dropped, "every copy has one fate");
+        prop_assert_eq!(came, went + dropped, "each copy is either delivered or dropped");
     }
 
     /// Without crashes and cuts, every missing message was lost, and every second copy was duplicated.
@@ -261,7 +261,7 @@ fn every_kind_of_fault_is_counted() {
         total.add(scene.world.faults());
     }
     for (name, count) in total.named() {
-        assert!(count > 0, "{name} never struck");
+        assert!(count > 0, "the fault {name} never occurred");
     }
 }
 
@@ -306,7 +306,11 @@ fn survivors(from: NodeId, to: NodeId, also: &[(NodeId, NodeId)]) -> Vec<u64> {
 fn every_link_has_its_own_random_stream() {
     let alone = survivors(0, 1, &[]);
     assert!((60..95).contains(&alone.len()), "{}", alone.len());
-    assert_eq!(alone, survivors(0, 1, &[(1, 0), (2, 1), (0, 3)]), "others' traffic changes nothing");
+    assert_eq!(
+        alone,
+        survivors(0, 1, &[(1, 0), (2, 1), (0, 3)]),
+        "traffic on other links does not affect the link"
+    );
     for (from, to) in [(1, 0), (2, 1), (0, 2)] {
         assert_ne!(alone, survivors(from, to, &[]), "{from} to {to}");
     }
@@ -344,7 +348,7 @@ fn a_crash_applies_the_disks_crash_function() {
     let mut world: World<JournalNode> = World::new(1, 1, LinkModel::default());
     world.act(0, |_, disk, _| (disk.written, disk.synced) = (5, 3));
     world.inject(Incident::Crash(0));
-    assert_eq!(world.act(0, |_, _, _| ()), None, "who is down does nothing");
+    assert_eq!(world.act(0, |_, _, _| ()), None, "a crashed node does not act");
     world.inject(Incident::Crash(0));
     world.inject(Incident::Restart(0));
     assert_eq!(world.disk(0).map(|disk| disk.written), Some(3));
@@ -425,7 +429,7 @@ fn time_advances_without_events() {
     world.run_until(35_000);
     assert_eq!((world.now_us(), world.disk(0).unwrap().timers), (35_000, 2));
     world.run_until(1_000);
-    assert_eq!(world.now_us(), 35_000, "it never goes back");
+    assert_eq!(world.now_us(), 35_000, "the clock never goes back");
 }
 
 /// Greets all other nodes while it starts, and counts the greetings that it receives.

@@ -118,7 +118,7 @@ fn unserved_clients_are_counted_as_failed() {
     assert!((40..50).contains(&failed(unserved, "standard")), "gave up");
     let gave_up = failed("[row]\nclients = 200", "lock");
     assert!((1..200).contains(&gave_up), "gave up: {gave_up}");
-    assert_eq!(failed("[outage]", "standard"), 1, "it did not end");
+    assert_eq!(failed("[outage]", "standard"), 1, "one failure: the run that did not end");
     assert_eq!(failed("[duel]", "linear-stale"), 19, "gave up");
     assert_eq!(failed("[duel]\nattempts = 100000\ndeadline = \"5s\"", "linear-stale"), 19, "timed out");
 }

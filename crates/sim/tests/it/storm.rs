@@ -117,12 +117,12 @@ fn a_lock_granted_after_the_timeout_is_released() {
 #[test]
 fn an_exact_retry_after_wastes_calls_and_a_spread_one_does_not() {
     for seed in 0..10 {
-        let [told, spread, deaf] = ["retry-after", "retry-after-spread", "full"]
+        let [hinted, spread, deaf] = ["retry-after", "retry-after-spread", "full"]
             .map(|name| limit::run(&limit::Params::default(), &named(name), seed));
-        assert!(spread.wasted * 4 < told.wasted, "seed {seed}: {} {}", spread.wasted, told.wasted);
+        assert!(spread.wasted * 4 < hinted.wasted, "seed {seed}: {} {}", spread.wasted, hinted.wasted);
         assert!(spread.wasted * 4 < deaf.wasted, "seed {seed}: {} {}", spread.wasted, deaf.wasted);
-        assert!(spread.time_us < told.time_us, "seed {seed}: {} {}", spread.time_us, told.time_us);
-        for outcome in [told, spread, deaf] {
+        assert!(spread.time_us < hinted.time_us, "seed {seed}: {} {}", spread.time_us, hinted.time_us);
+        for outcome in [hinted, spread, deaf] {
             assert_eq!((outcome.calls - outcome.wasted, outcome.unserved), (500, 0), "seed {seed}");
             // The bucket admits no faster than it fills.
             assert!(outcome.time_us >= 4_700_000, "seed {seed}: {}", outcome.time_us);

@@ -74,7 +74,7 @@ async fn sqlite_prunes_old_stats_and_nodes() {
     };
     assert_eq!(rows(&mut file).await, 8);
     store.prune_stats().await.unwrap();
-    assert_eq!(rows(&mut file).await, 4, "one of the fine ones, and three of the others");
+    assert_eq!(rows(&mut file).await, 4, "one row of the finest resolution and three of the others are left");
     assert_eq!(seen(&*store).await, (1, 3, vec![(true, 3), (false, 0), (false, 0)]));
 }
 
@@ -94,6 +94,10 @@ async fn postgres_prunes_old_stats_and_nodes() {
     };
     assert_eq!(rows(&mut server).await, 8);
     store.prune_stats().await.unwrap();
-    assert_eq!(rows(&mut server).await, 4, "one of the fine ones, and three of the others");
+    assert_eq!(
+        rows(&mut server).await,
+        4,
+        "one row of the finest resolution and three of the others are left"
+    );
     assert_eq!(seen(&*store).await, (1, 3, vec![(true, 3), (false, 0), (false, 0)]));
 }

@@ -173,7 +173,7 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 pub(super) fn read_http(reader: &mut Reader<'_>, table: &DeTable<'_>, http: &mut HttpSettings) {
     let section = Section::new(reader, "[http]", table, HTTP_KEYS);
     if let Some((value, what)) = section.get("deny_private") {
-        http.deny_private = reader.truth(value, &what).unwrap_or_default();
+        http.deny_private = reader.boolean(value, &what).unwrap_or_default();
     }
     section.duration(reader, "timeout", MILLISECOND..=DAY, &mut http.timeout);
     section.size(reader, "max_response", 1..=MAX_BYTES, &mut http.max_response);

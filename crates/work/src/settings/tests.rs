@@ -40,7 +40,7 @@ fn every_key_is_read() {
     let requeue = RequeueSettings { shutdown: seconds(1), rescue: seconds(2), busy: seconds(3) };
     assert_eq!(settings.requeue, requeue);
     assert_eq!(settings.history, HistorySettings { keep: DAY, keep_failed: 30 * DAY, max_rows: 5000 });
-    let [card, all] = settings.notify.as_slice() else { panic!("two are told") };
+    let [card, all] = settings.notify.as_slice() else { panic!("expected two notification targets") };
     let some = |text: &str| Some(text.to_owned());
     assert_eq!((&card.operation, &card.queue), (&some("card.*"), &some("default")));
     assert_eq!((&card.namespace, &card.credential), (&some("eu"), &some("pager")));
@@ -76,7 +76,7 @@ fn credentials_contain_the_locations_of_their_secrets() {
     };
     assert_eq!(credentials["payments"], payments);
     let hosts = Settings::from_toml(FULL).unwrap().http.credential_hosts;
-    assert_eq!(hosts.len(), 1, "what is not said is nowhere");
+    assert_eq!(hosts.len(), 1, "a credential without `hosts` is permitted for no host");
     assert_eq!(hosts["payments"], ["api.example.com", "*.pay.example.com:8443"]);
     let file = Secret::File(PathBuf::from("/run/secrets/token"));
     assert_eq!(credentials["static"], Credential::Token { token: file });
@@ -188,7 +188,10 @@ fn a_secret_in_the_file_is_refused_and_never_shown() {
         assert!(!format!("{:?}", Settings::from_toml(text)).contains("hunter2"));
     }
     let shown = problems("[credentials.a]\nkind = \"token\"\ntoken = \"hunter2\"\n");
-    assert!(shown.contains("\n3 | token = …\n  |         ^ expected"), "not even how long it is: {shown}");
+    assert!(
+        shown.contains("\n3 | token = …\n  |         ^ expected"),
+        "the problem does not show the length of the secret: {shown}"
+    );
     assert!(shown.contains("{ env = \"NAME\" }") && shown.contains("{ file = "), "{shown}");
 }
 

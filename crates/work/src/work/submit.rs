@@ -499,7 +499,10 @@ mod tests {
         let work = Work::open("sqlite::memory:", holdoff_policy::PolicySet::default()).await.unwrap();
         let intake = &work.shared.batcher;
         let (huge, _answered) = caller(MAX_BATCH_BYTES + 1);
-        assert!(matches!(intake.enqueue(huge), BatchRole::Alone(_)), "it is a batch already");
+        assert!(
+            matches!(intake.enqueue(huge), BatchRole::Alone(_)),
+            "a task above the batch limit is a batch of its own"
+        );
         let (callers, waiting): (Vec<_>, Vec<_>) = (0..5).map(|_| caller(MAX_BATCH_BYTES / 2)).unzip();
         for (number, caller) in callers.into_iter().enumerate() {
             let is_first = matches!(intake.enqueue(caller), BatchRole::First);

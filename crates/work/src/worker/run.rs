@@ -115,7 +115,7 @@ fn start(
     reports: mpsc::Sender<FinishedRun>,
 ) {
     let Some(known) = step.lane.clone() else { return };
-    let lease = StepLease::new(step.row.step, step.row.lease, step.since);
+    let lease = StepLease::new(step.row.step, step.row.lease, step.requested);
     let slot = shared.leases.insert(Arc::clone(&lease));
     let context = Context {
         step: step.row.step,

@@ -35,7 +35,7 @@ fn on_postgres() {
     run::run("postgres", || {
         let server = Postgres::start_with(&Options { settings: settings.clone(), ..Options::default() });
         let store = server.create_database("chaos");
-        run::Ground { effects: store.clone(), store, server: Some(server) }
+        run::ChaosSetup { effects: store.clone(), store, server: Some(server) }
     });
 }
 
@@ -47,7 +47,7 @@ fn on_sqlite() {
         runs += 1;
         let url =
             |name: &str| format!("sqlite:{}", folder.path().join(format!("{runs}-{name}.db")).display());
-        run::Ground { store: url("store"), effects: url("effects"), server: None }
+        run::ChaosSetup { store: url("store"), effects: url("effects"), server: None }
     });
 }
 

@@ -92,8 +92,11 @@ async fn check_backup_under_load(store: &str, elsewhere: &str) {
         text(&forced)
     );
     let fourth = token(elsewhere).await;
-    assert!(latest > third && fourth > latest, "above all granted tokens: {third}, {latest}, {fourth}");
-    assert_eq!(fourth >> 40, (latest >> 40) + 1, "the epoch after that of the previous store");
+    assert!(
+        latest > third && fourth > latest,
+        "each token is above all granted tokens: {third}, {latest}, {fourth}"
+    );
+    assert_eq!(fourth >> 40, (latest >> 40) + 1, "the epoch is one above the epoch of the previous store");
     assert!(text(&forced).contains(&format!("fencing epoch {} starts", fourth >> 40)), "{}", text(&forced));
 }
 

@@ -44,7 +44,7 @@ async fn accepted_tasks_finish_when_a_daemon_is_killed() {
     println!("killed under load: {}; {}", load.summary(), target.assert_once(&load.accepted));
     no_more_calls_than_grants(&store, &target, &load.accepted).await;
     assert_eq!(load.refused, Vec::<String>::new());
-    assert!(load.unanswered > 0, "the kill struck");
+    assert!(load.unanswered > 0, "the kill interrupted at least one request");
     assert!(load.accepted.len() > requests / 2, "{}", load.summary());
 }
 
@@ -128,11 +128,11 @@ async fn a_rolling_restart_loses_and_rejects_no_task() {
         .collect();
     let mut restarted = Vec::new();
     for (number, node) in nodes.into_iter().enumerate() {
-        until("it is ready", async || balancer.is_ready(number)).await;
+        until("the node is ready", async || balancer.is_ready(number)).await;
         let leaving = tokio::spawn(node.restart());
-        until("it is seen leaving", async || !balancer.is_ready(number)).await;
+        until("the balancer notices the shutdown", async || !balancer.is_ready(number)).await;
         restarted.push(leaving.await.unwrap());
-        until("it is back", async || balancer.is_ready(number)).await;
+        until("the node is ready again", async || balancer.is_ready(number)).await;
     }
     is_over.store(true, Ordering::Relaxed);
     looking.await.unwrap();

@@ -269,7 +269,7 @@ pub(crate) async fn send_load(
         match answer.await.unwrap() {
             Ok(task) => load.accepted.push(task),
             Err(None) => load.unanswered += 1,
-            Err(Some(said)) => load.refused.push(said),
+            Err(Some(refusal)) => load.refused.push(refusal),
         }
     }
     load

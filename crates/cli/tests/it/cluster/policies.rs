@@ -50,9 +50,9 @@ async fn deployed_policies_become_active_on_all_daemons() {
     let file = folder.path().join("new.toml");
     let fresh = |name: &str| format!("{FILE}\n[policies.{name}]\nextends = \"standard\"\nattempts = 7");
     std::fs::write(&file, fresh("fresh")).unwrap();
-    let said = deploy(&file, &store);
+    let printed = deploy(&file, &store);
     wait_until_active(&nodes, "fresh", "deploy").await;
-    assert!(said.contains("policy fresh\n") && said.contains("  + attempts = 7\n"), "{said}");
+    assert!(printed.contains("policy fresh\n") && printed.contains("  + attempts = 7\n"), "{printed}");
     assert!(deploy(&file, &store).contains("is already active"));
     for node in &nodes {
         let (status, ready) = node.get("/readyz").await;

@@ -52,19 +52,19 @@ impl History {
         let entries = self.entries.lock().unwrap().clone();
         by_slots(&entries);
         by_porcupine(&entries);
-        let told =
+        let matching =
             |is: fn(&MemberOperation) -> bool| entries.iter().filter(|entry| is(&entry.operation)).count();
         format!(
             "{} changes, {} already satisfied, {} reads",
-            told(|operation| matches!(
+            matching(|operation| matches!(
                 operation,
                 MemberOperation::Add(_, Some(_)) | MemberOperation::Remove(_, Some(_))
             )),
-            told(|operation| matches!(
+            matching(|operation| matches!(
                 operation,
                 MemberOperation::Add(_, None) | MemberOperation::Remove(_, None)
             )),
-            told(|operation| matches!(operation, MemberOperation::Read(..))),
+            matching(|operation| matches!(operation, MemberOperation::Read(..))),
         )
     }
 }

@@ -33,9 +33,9 @@ pub(crate) fn run() {
     // The watch is active once it has reported an operation.
     watching.wait_for(&add(&device).0);
 
-    let struck = (0..MAX_ATTEMPTS).position(|_| is_killed_in_between(&device, &watching, &relays));
-    eprintln!("killed in between at attempt {:?}", struck.map(|attempts| attempts + 1));
-    assert!(struck.is_some(), "it was never killed in between");
+    let killed_at = (0..MAX_ATTEMPTS).position(|_| is_killed_in_between(&device, &watching, &relays));
+    eprintln!("killed in between at attempt {:?}", killed_at.map(|attempts| attempts + 1));
+    assert!(killed_at.is_some(), "no kill came between the decision and its arrival at the device");
     drop(watching);
     agree(&[&witness, &device].into_iter());
 }
@@ -43,9 +43,9 @@ pub(crate) fn run() {
 /// Adds a member. Returns the id of the operation and the slot in which it was committed.
 fn add(device: &Device) -> (String, u64) {
     let (id, guest) = (new_id(), SecretKey::generate().unwrap().public().to_string());
-    let told = device.run(&["--id", &id, "add", &guest, "--name", "guest"]);
-    assert_eq!(told["outcome"], "committed");
-    (id, told["slot"].as_u64().unwrap())
+    let reply = device.run(&["--id", &id, "add", &guest, "--name", "guest"]);
+    assert_eq!(reply["outcome"], "committed");
+    (id, reply["slot"].as_u64().unwrap())
 }
 
 fn new_id() -> String {
@@ -81,10 +81,10 @@ fn is_killed_in_between(device: &Device, watching: &Watching, relays: &[Relay]) 
         assert_eq!((&left["pending"], &left["is_current"]), (&json!([id]), &json!(false)), "{left}");
     }
 
-    let told = device.run(&words);
-    assert_eq!((&told["outcome"], told["slot"].as_u64()), (&json!("committed"), Some(slot)), "{told}");
+    let reply = device.run(&words);
+    assert_eq!((&reply["outcome"], reply["slot"].as_u64()), (&json!("committed"), Some(slot)), "{reply}");
     let (later, _) = add(device);
-    assert_eq!(watching.count_until(&later, &id), 0, "it has happened once, and not again");
+    assert_eq!(watching.count_until(&later, &id), 0, "the operation was applied once");
     let members = device.run(&["members"]);
     let there = members["members"].as_array().unwrap().iter().filter(|it| it["key"] == *guest).count();
     assert_eq!(there, 1);
@@ -94,28 +94,28 @@ fn is_killed_in_between(device: &Device, watching: &Watching, relays: &[Relay]) 
 /// `council watch` on a device, and its output.
 struct Watching {
     _process: Process,
-    said: mpsc::Receiver<Value>,
+    slots: mpsc::Receiver<Value>,
 }
 
 impl Watching {
     fn start(device: &Device) -> Self {
         let mut process = Process::start(&mut device.command(&["watch"]));
-        let (says, said) = mpsc::channel();
+        let (sender, slots) = mpsc::channel();
         let lines = process.lines();
         thread::spawn(move || {
             for line in lines {
-                drop(says.send(serde_json::from_str(&line).unwrap()));
+                drop(sender.send(serde_json::from_str(&line).unwrap()));
             }
         });
-        Self { _process: process, said }
+        Self { _process: process, slots }
     }
 
     /// Returns the next slot and the operations that it applied.
     fn next(&self) -> (u64, Vec<String>) {
-        let told = self.said.recv_timeout(CONDITION_TIMEOUT).expect("it watches");
-        let operations = told["operations"].as_array().unwrap();
+        let reply = self.slots.recv_timeout(CONDITION_TIMEOUT).expect("the watch reports a slot");
+        let operations = reply["operations"].as_array().unwrap();
         let done = operations.iter().filter(|it| it["invalid"].is_null());
-        (told["slot"].as_u64().unwrap(), done.map(|it| it["id"].as_str().unwrap().to_owned()).collect())
+        (reply["slot"].as_u64().unwrap(), done.map(|it| it["id"].as_str().unwrap().to_owned()).collect())
     }
 
     /// Waits for the slot that applied this operation, and returns it.

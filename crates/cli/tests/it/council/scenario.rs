@@ -90,14 +90,14 @@ pub(crate) fn join(device: &Device, founder: &Device, council: &str, name: &str,
         words.extend(["--acceptor", acceptor]);
     }
     let mut joining = device.spawn(&words);
-    let mut said = std::io::BufReader::new(joining.stdout.take().unwrap());
+    let mut reader = std::io::BufReader::new(joining.stdout.take().unwrap());
     let mut key = String::new();
-    std::io::BufRead::read_line(&mut said, &mut key).unwrap();
+    std::io::BufRead::read_line(&mut reader, &mut key).unwrap();
     let key: Value = serde_json::from_str(&key).unwrap();
     let added = founder.run(&["add", key["key"].as_str().unwrap(), "--name", name]);
     assert_eq!(added["outcome"], "committed");
     let mut output = joining.wait_with_output().unwrap();
-    std::io::Read::read_to_end(&mut said, &mut output.stdout).unwrap();
+    std::io::Read::read_to_end(&mut reader, &mut output.stdout).unwrap();
     let joined = answer(&words, &output);
     assert_eq!((&joined["is_member"], joined["council"].as_str()), (&Value::Bool(true), Some(council)));
 }
@@ -105,15 +105,15 @@ pub(crate) fn join(device: &Device, founder: &Device, council: &str, name: &str,
 /// Waits until the device reports that the acceptor has lost its disk.
 fn see_wiped(device: &Device, acceptor: &Acceptor) {
     for _ in 0..50 {
-        let told = device.run(&["acceptors", "list"]);
-        let acceptors = told["acceptors"].as_array().unwrap();
+        let reply = device.run(&["acceptors", "list"]);
+        let acceptors = reply["acceptors"].as_array().unwrap();
         let health = &acceptors.iter().find(|it| it["key"] == acceptor.key()).unwrap()["health"];
         if health == "wiped" {
             return;
         }
-        assert!(health == "unreachable" || health == "connecting", "{told}");
+        assert!(health == "unreachable" || health == "connecting", "{reply}");
     }
-    panic!("it is never seen that {} was wiped", acceptor.name);
+    panic!("the status never reports that {} was wiped", acceptor.name);
 }
 
 /// Adds or removes a guest, or lists the members. The first device is killed repeatedly.
@@ -134,13 +134,13 @@ fn work(device: &Device, number: usize, guests: &[String], history: &History, rn
             Some(MemberOperation::Remove(guest_number, slot(&device.run_killed(&words, &kills))?))
         }
         _ => {
-            let told = device.run(&["members"]);
-            assert_eq!(told["is_current"], true);
+            let reply = device.run(&["members"]);
+            assert_eq!(reply["is_current"], true);
             let there =
-                |key: &String| told["members"].as_array().unwrap().iter().any(|it| it["key"] == **key);
+                |key: &String| reply["members"].as_array().unwrap().iter().any(|it| it["key"] == **key);
             let seen: BTreeSet<Guest> =
                 (0..).zip(guests).filter(|(_, key)| there(key)).map(|(number, _)| number).collect();
-            Some(MemberOperation::Read(seen, told["slot"].as_u64().unwrap()))
+            Some(MemberOperation::Read(seen, reply["slot"].as_u64().unwrap()))
         }
     });
 }
@@ -148,12 +148,12 @@ fn work(device: &Device, number: usize, guests: &[String], history: &History, rn
 /// Returns the slot of the commit, with an inner `None` if the operation changed nothing. Returns an outer `None` if
 /// the operation was withdrawn between two runs.
 #[expect(clippy::option_option, reason = "an absent operation differs from an absent slot")]
-fn slot(told: &Value) -> Option<Option<u64>> {
-    match told["outcome"].as_str() {
-        Some("committed") => Some(told["slot"].as_u64()),
+fn slot(reply: &Value) -> Option<Option<u64>> {
+    match reply["outcome"].as_str() {
+        Some("committed") => Some(reply["slot"].as_u64()),
         Some("already_satisfied") => Some(None),
         Some("not_committed") => None,
-        _ => panic!("{told}"),
+        _ => panic!("{reply}"),
     }
 }
 
@@ -162,15 +162,19 @@ pub(crate) fn agree<'a>(devices: &(impl Iterator<Item = &'a Device> + Clone)) {
     let mut histories: BTreeMap<u64, String> = BTreeMap::new();
     // A status request may itself decide a pending slot, which advances the next device.
     for _ in 0..5 {
-        let told: Vec<_> = devices.clone().map(|device| device.run(&["status"])).collect();
-        for it in &told {
+        let replies: Vec<_> = devices.clone().map(|device| device.run(&["status"])).collect();
+        for it in &replies {
             let (slot, chain) = (it["slot"].as_u64().unwrap(), it["chain"].to_string());
-            assert_eq!(histories.entry(slot).or_insert(chain.clone()), &chain, "two histories: {told:#?}");
+            assert_eq!(
+                histories.entry(slot).or_insert(chain.clone()),
+                &chain,
+                "two histories of the same council: {replies:#?}"
+            );
         }
-        let slots: BTreeSet<_> = told.iter().map(|it| it["slot"].as_u64()).collect();
-        if slots.len() == 1 && told.iter().all(|it| it["pending"] == serde_json::json!([])) {
+        let slots: BTreeSet<_> = replies.iter().map(|it| it["slot"].as_u64()).collect();
+        if slots.len() == 1 && replies.iter().all(|it| it["pending"] == serde_json::json!([])) {
             return;
         }
     }
-    panic!("they do not come together: {histories:?}");
+    panic!("the devices do not reach the same slot: {histories:?}");
 }

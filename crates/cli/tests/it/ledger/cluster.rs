@@ -166,7 +166,7 @@ impl Cluster {
                 let members = status["members"].as_array().map(Vec::as_slice).unwrap_or_default();
                 let voters = members.iter().filter(|member| member["votes"] == true).count();
                 if voters != self.daemons.len() || status["leader"].is_null() {
-                    return Err(format!("{} says {status:#}", daemon.name));
+                    return Err(format!("the status of {}: {status:#}", daemon.name));
                 }
             }
             Ok(())
@@ -202,7 +202,7 @@ impl Cluster {
     /// and state.
     pub(crate) fn until_equal(&self) -> Value {
         let accesses = self.accesses();
-        let seen = until("all are equal", || {
+        let seen = until("all daemons have the same index and leader", || {
             let seen: Vec<_> = accesses.iter().map(DaemonAccess::status).collect();
             let is_level = seen.iter().all(|status| {
                 status["index"].is_u64()

@@ -26,7 +26,7 @@ fn a_node_with_a_lost_disk_rejoins_with_a_new_id() {
     assert_ne!(
         cluster.daemons[lost].access.status()["node"],
         node,
-        "what it has promised is lost with its disk"
+        "a daemon whose disk was lost joins as a new node"
     );
     transactions.submit(&[cluster.daemons[lost].access.clone()]);
     cluster.until_equal();
@@ -63,16 +63,16 @@ fn leave_without_room(full: usize) {
     transactions.submit(&accesses);
     let filler = cluster.daemons[full].fill_disk();
     let large = tempfile::NamedTempFile::new().unwrap();
-    until("it has stopped", || {
+    until("the daemon with the full disk has stopped", || {
         let text = "x".repeat(15_000);
         std::fs::write(&large, format!("=> +text(\"{text}{}\")", fastrand::u64(..))).unwrap();
-        let output = others[0].ask(&["submit", &format!("@{}", large.path().display())]);
-        assert_eq!(output.code, 0, "the others go on: {output:?}");
-        let output = accesses[full].ask(&["status"]);
+        let output = others[0].try_run(&["submit", &format!("@{}", large.path().display())]);
+        assert_eq!(output.code, 0, "the other daemons commit transactions: {output:?}");
+        let output = accesses[full].try_run(&["status"]);
         if output.code == 0 { Err(output.out) } else { Ok(()) }
     });
     let transaction = transactions.new_transaction();
-    let output = accesses[full].ask(&transaction.words());
+    let output = accesses[full].try_run(&transaction.words());
     assert_eq!((output.code, &output.json["tx_id"]), (124, &(*transaction.tx_id).into()), "{output:?}");
     let log = cluster.daemons[full].log();
     assert!(log.contains("the ledger's disk has failed"), "{log}");
@@ -94,12 +94,12 @@ struct SmallDisk(PathBuf);
 
 impl SmallDisk {
     fn mount(path: &Path) -> Result<Self, String> {
-        let said = Command::new("mount").args(["-t", "tmpfs", "-o", "size=8m", "tmpfs"]).arg(path).output();
-        let said = said.map_err(|error| error.to_string())?;
-        if said.status.success() {
+        let output = Command::new("mount").args(["-t", "tmpfs", "-o", "size=8m", "tmpfs"]).arg(path).output();
+        let output = output.map_err(|error| error.to_string())?;
+        if output.status.success() {
             return Ok(Self(path.to_owned()));
         }
-        Err(String::from_utf8_lossy(&said.stderr).into_owned())
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
     }
 }
 

@@ -70,27 +70,27 @@ impl DaemonAccess {
     }
 
     /// Runs a command against the daemon and returns its output.
-    pub(crate) fn ask(&self, words: &[&str]) -> CommandOutput {
+    pub(crate) fn try_run(&self, words: &[&str]) -> CommandOutput {
         CommandOutput::of(&self.json_command(words).output().unwrap())
     }
 
     /// Runs a command and asserts that it succeeds.
     pub(crate) fn run(&self, words: &[&str]) -> Value {
-        let output = self.ask(words);
+        let output = self.try_run(words);
         assert_eq!(output.code, 0, "{words:?}: {output:?}");
         output.json
     }
 
     /// Returns the status of the daemon's node, or null if it does not answer.
     pub(crate) fn status(&self) -> Value {
-        self.ask(&["status"]).json
+        self.try_run(&["status"]).json
     }
 }
 
 impl CommandOutput {
     pub(crate) fn of(output: &Output) -> Self {
         let [out, err] =
-            [&output.stdout, &output.stderr].map(|said| String::from_utf8_lossy(said).into_owned());
+            [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
         let json = out.lines().last().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default();
         Self { code: output.status.code().unwrap_or(-1), json, out, err }
     }
@@ -124,7 +124,7 @@ pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) 
     loop {
         match look() {
             Ok(seen) => return seen,
-            Err(seen) => assert!(Instant::now() < end, "never: {what}, but {seen}"),
+            Err(seen) => assert!(Instant::now() < end, "timed out waiting: {what}, but {seen}"),
         }
         std::thread::sleep(Duration::from_millis(30));
     }
@@ -206,9 +206,10 @@ impl Drop for Namespaces {
 }
 
 fn ip(words: &str) -> Result<(), String> {
-    let said = Command::new("ip").args(words.split(' ')).output().map_err(|error| format!("ip: {error}"))?;
-    if said.status.success() {
+    let result =
+        Command::new("ip").args(words.split(' ')).output().map_err(|error| format!("ip: {error}"))?;
+    if result.status.success() {
         return Ok(());
     }
-    Err(format!("ip {words}: {}", String::from_utf8_lossy(&said.stderr).trim()))
+    Err(format!("ip {words}: {}", String::from_utf8_lossy(&result.stderr).trim()))
 }

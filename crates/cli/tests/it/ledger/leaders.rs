@@ -21,10 +21,10 @@ fn a_killed_leader_loses_no_transaction() {
     let left =
         cluster.others(first).into_iter().map(|it| cluster.daemons[it].access.clone()).collect::<Vec<_>>();
     let transaction = transactions.new_transaction();
-    let output = left[0].ask(&transaction.words());
+    let output = left[0].try_run(&transaction.words());
     assert!(
         transactions.record(&transaction, &output).is_some(),
-        "the next one goes through at once: {output:?}"
+        "the next transaction is committed: {output:?}"
     );
     let second = cluster.leader();
     assert_ne!(first, second);
@@ -58,17 +58,20 @@ fn pending_transactions_of_a_killed_leader_commit_once_and_the_log_names_both_le
     let waiting: Vec<_> =
         (0..).zip(&pending).map(|(at, transaction)| submit(others[at % 2], &transaction.words())).collect();
     let lost = submit(first, &at_leader.words());
-    until("both have taken them in", || {
+    until("both followers have accepted their transactions", || {
         let pending = others.iter().map(|it| cluster.daemons[*it].access.status()["pending"].as_u64());
         let pending: Vec<_> = pending.collect();
         if pending == [Some(2); 2] { Ok(()) } else { Err(format!("{pending:?}")) }
     });
     let before = cluster.daemons[others[0]].access.status()["leader"]["key"].clone();
-    assert_eq!(before, *cluster.daemons[first].key, "they were sent to the one that is paused");
+    assert_eq!(
+        before, *cluster.daemons[first].key,
+        "the followers forwarded the transactions to the paused leader"
+    );
     cluster.daemons[first].kill();
 
     let output = CommandOutput::of(&lost.wait_with_output().unwrap());
-    assert_eq!(output.code, 124, "it may have happened: {output:?}");
+    assert_eq!(output.code, 124, "the outcome is unknown: {output:?}");
     assert_eq!(
         (&output.json["outcome"], &output.json["tx_id"]),
         (&"unknown".into(), &Value::from(&*at_leader.tx_id))
@@ -131,7 +134,10 @@ fn a_resumed_leader_neither_commits_nor_serves_stale_reads() {
     paused.resume();
     for read in reads {
         let output = CommandOutput::of(&read.wait_with_output().unwrap());
-        assert!(output.code != 0 || output.json["value"] == "green", "what is old is not output: {output:?}");
+        assert!(
+            output.code != 0 || output.json["value"] == "green",
+            "a read does not return a stale value: {output:?}"
+        );
     }
     transactions.record(&transaction, &CommandOutput::of(&write.wait_with_output().unwrap()));
     transactions.submit_until_known(&transaction, &cluster.accesses());
@@ -196,12 +202,12 @@ fn a_leader_in_a_minority_commits_nothing() {
         assert!(matches!(output.code, 75 | 124), "two of five have committed something: {output:?}");
         transactions.record(transaction, &output);
     }
-    until("it has noticed that it does not lead any more", || {
+    until("the old leader has stepped down", || {
         let status = cluster.daemons[first].access.status();
         if status["role"] == "leader" { Err(status.to_string()) } else { Ok(()) }
     });
     for number in few {
-        let output = cluster.daemons[number].access.ask(&[
+        let output = cluster.daemons[number].access.try_run(&[
             "get",
             "--goal",
             "done(?n)",
@@ -241,7 +247,7 @@ fn a_rolling_restart_does_not_interrupt_transactions() {
         let _ending = Ending(&enough);
         let more = |many: usize| {
             let goal = transactions.count() + many;
-            until("work goes on", || {
+            until("the workers commit more transactions", || {
                 let count = transactions.count();
                 if count >= goal { Ok(()) } else { Err(format!("{count} of {goal}")) }
             });

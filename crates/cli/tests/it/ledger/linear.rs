@@ -62,10 +62,14 @@ struct Client<'a> {
 
 impl Client<'_> {
     /// Repeats a request until a response has a known outcome.
-    fn ask(&mut self, words: &[&str], is_known: impl Fn(&CommandOutput) -> bool) -> CommandOutput {
+    fn run_until_known(
+        &mut self,
+        words: &[&str],
+        is_known: impl Fn(&CommandOutput) -> bool,
+    ) -> CommandOutput {
         let end = Instant::now() + CONDITION_TIMEOUT;
         loop {
-            let output = self.accesses[self.rng.usize(..self.accesses.len())].ask(words);
+            let output = self.accesses[self.rng.usize(..self.accesses.len())].try_run(words);
             if is_known(&output) {
                 return output;
             }
@@ -77,7 +81,9 @@ impl Client<'_> {
     fn submit(&mut self, commands: &serde_json::Value) -> CommandOutput {
         let (commands, tx_id) = (commands.to_string(), format!("{:032x}", self.rng.u128(..)));
         let words = ["submit", "--timeout", "5s", "--tx-id", &tx_id, "--commands", &commands];
-        self.ask(&words, |output| matches!(output.json["outcome"].as_str(), Some("committed" | "failed")))
+        self.run_until_known(&words, |output| {
+            matches!(output.json["outcome"].as_str(), Some("committed" | "failed"))
+        })
     }
 
     fn act(&mut self) -> RegisterOperation {
@@ -103,7 +109,9 @@ impl Client<'_> {
 
     fn get(&mut self, key: u8, name: &str, consistency: &str) -> RegisterOperation {
         let output = self
-            .ask(&["get", name, "--consistency", consistency, "--timeout", "3s"], |output| output.code == 0);
+            .run_until_known(&["get", name, "--consistency", consistency, "--timeout", "3s"], |output| {
+                output.code == 0
+            });
         RegisterOperation::Get(key, output.json["value"].as_i64().unwrap())
     }
 }
@@ -135,7 +143,7 @@ fn run(cluster: &mut Cluster, happen: impl FnOnce(&mut Cluster, &dyn Fn(usize)))
             });
         }
         happen(cluster, &|share| {
-            until("they act", || {
+            until("the clients make progress", || {
                 let (done, goal) = (done.load(Ordering::Relaxed), CLIENTS * ROUNDS * share / 10);
                 if done >= goal { Ok(()) } else { Err(format!("{done} of {goal}")) }
             });

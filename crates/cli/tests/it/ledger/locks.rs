@@ -16,16 +16,16 @@ fn three() -> Cluster {
     let in_ledger = |_, daemon: &mut Daemon| daemon.variables.push(("HOLDOFF_LOCK_LEDGER", "default"));
     let cluster = Cluster::start_with(&Loopback::new(3), 3, in_ledger);
     for access in &cluster.accesses() {
-        until("it is ready", || match ask(access, "GET", "/readyz", &Value::Null) {
+        until("the daemon is ready", || match http_request(access, "GET", "/readyz", &Value::Null) {
             (200, _) => Ok(()),
-            (status, said) => Err(format!("{status} {said}")),
+            (status, reply) => Err(format!("{status} {reply}")),
         });
     }
     cluster
 }
 
 /// Returns the daemon's response, with status 0 if there is none.
-fn ask(access: &DaemonAccess, method: &str, path: &str, body: &Value) -> (u16, Value) {
+fn http_request(access: &DaemonAccess, method: &str, path: &str, body: &Value) -> (u16, Value) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let request = reqwest::Client::new()
@@ -43,7 +43,7 @@ fn ask(access: &DaemonAccess, method: &str, path: &str, body: &Value) -> (u16, V
 fn acquire(access: &DaemonAccess, name: &str, wait: &str) -> (u16, Value) {
     let body =
         json!({ "key": "deploy", "lease": format!("{}s", LEASE.as_secs()), "wait": wait, "name": name });
-    ask(access, "POST", "/v1/locks/acquire", &body)
+    http_request(access, "POST", "/v1/locks/acquire", &body)
 }
 
 /// Acquires a lock and asserts that it is granted.
@@ -58,7 +58,7 @@ fn send_proof(access: &DaemonAccess, what: &str, held: &Value) -> (u16, Value) {
     if what == "renew" {
         proof["lease"] = json!(format!("{}s", LEASE.as_secs()));
     }
-    ask(access, "POST", &format!("/v1/locks/{what}"), &proof)
+    http_request(access, "POST", &format!("/v1/locks/{what}"), &proof)
 }
 
 fn token(held: &Value) -> u64 {
@@ -90,7 +90,7 @@ fn a_lock_held_through_one_daemon_is_refused_by_the_others() {
             (&refused["holder"]["name"], &refused["holder"]["token"]),
             (&json!("first"), &first["token"])
         );
-        let (_, listed) = ask(access, "GET", "/v1/locks?held=true", &Value::Null);
+        let (_, listed) = http_request(access, "GET", "/v1/locks?held=true", &Value::Null);
         assert_eq!(listed["items"][0]["holder"]["name"], "first", "{listed}");
     }
     assert_eq!(send_proof(&accesses[0], "release", &first).0, 200);
@@ -101,8 +101,8 @@ fn a_lock_held_through_one_daemon_is_refused_by_the_others() {
     // daemon.
     let third = std::thread::scope(|scope| {
         let waiting = scope.spawn(|| acquire_now(&accesses[2], "third", "25s"));
-        until("it is seen to wait", || {
-            let (_, shown) = ask(&accesses[0], "GET", "/v1/locks/show?key=deploy", &Value::Null);
+        until("the waiter is recorded", || {
+            let (_, shown) = http_request(&accesses[0], "GET", "/v1/locks/show?key=deploy", &Value::Null);
             if shown["waiting"] == 1 { Ok(()) } else { Err(shown.to_string()) }
         });
         assert_eq!(send_proof(&accesses[0], "renew", &second).0, 200);
@@ -110,8 +110,8 @@ fn a_lock_held_through_one_daemon_is_refused_by_the_others() {
         waiting.join().unwrap()
     });
     assert!(token(&third) > token(&second), "{third}");
-    let (status, said) = send_proof(&accesses[1], "renew", &second);
-    assert_eq!((status, &said["type"]), (409, &json!("/problems/lock-lost")), "{said}");
+    let (status, reply) = send_proof(&accesses[1], "renew", &second);
+    assert_eq!((status, &reply["type"]), (409, &json!("/problems/lock-lost")), "{reply}");
 }
 
 #[test]
@@ -168,12 +168,12 @@ fn a_holder_keeps_its_lock_when_the_leader_is_killed() {
                     while !is_over.load(Ordering::SeqCst) {
                         match acquire(access, "rival", "500ms") {
                             (200, granted) => panic!("granted twice: {granted}"),
-                            (409, said) if said["holder"].is_object() => {
-                                assert_eq!(said["holder"]["token"], held["token"], "{said}");
+                            (409, reply) if reply["holder"].is_object() => {
+                                assert_eq!(reply["holder"]["token"], held["token"], "{reply}");
                                 refused += 1;
                             }
                             // Without a leader, the daemon does not know the holder when the wait expires.
-                            (status, said) => assert!(matches!(status, 409 | 503), "{status} {said}"),
+                            (status, reply) => assert!(matches!(status, 409 | 503), "{status} {reply}"),
                         }
                     }
                     refused
@@ -183,10 +183,10 @@ fn a_holder_keeps_its_lock_when_the_leader_is_killed() {
         cluster.daemons[leader].kill();
         let mut renewed = Instant::now();
         while begun.elapsed() < LEASE * 2 {
-            let (asked, (status, said)) = (Instant::now(), send_proof(&accesses[at], "renew", &held));
+            let (asked, (status, reply)) = (Instant::now(), send_proof(&accesses[at], "renew", &held));
             match status {
                 200 => renewed = asked,
-                _ => assert!(status == 503 && renewed.elapsed() < LEASE, "{status} {said}"),
+                _ => assert!(status == 503 && renewed.elapsed() < LEASE, "{status} {reply}"),
             }
             std::thread::sleep(Duration::from_millis(300));
         }
@@ -195,13 +195,13 @@ fn a_holder_keeps_its_lock_when_the_leader_is_killed() {
     });
     assert!(refused.iter().all(|count| *count > 0), "{refused:?}");
     cluster.daemons[leader].start();
-    until("the one that was killed knows who holds it", || match acquire(&accesses[leader], "rival", "0s") {
-        (409, said) if said["holder"]["token"] == held["token"] => Ok(()),
+    until("the restarted daemon knows the holder", || match acquire(&accesses[leader], "rival", "0s") {
+        (409, reply) if reply["holder"]["token"] == held["token"] => Ok(()),
         (200, granted) => panic!("granted twice: {granted}"),
-        (status, said) => {
+        (status, reply) => {
             // The lease must not expire in the meantime.
             assert!(matches!(send_proof(&accesses[at], "renew", &held).0, 200 | 503));
-            Err(format!("{status} {said}"))
+            Err(format!("{status} {reply}"))
         }
     });
     assert_eq!(send_proof(&accesses[other], "release", &held).0, 200);

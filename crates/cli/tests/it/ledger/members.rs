@@ -19,10 +19,10 @@ fn a_single_node_keeps_its_state_over_a_restart() {
     assert_eq!(first, again, "a transaction id is committed once");
     access.run(&["submit", "--commands", r#"[{"put": "colour", "value": "red"}]"#]);
 
-    let poor = access.ask(&["submit", "balance(bob, ?b), ?b >= 10 => -balance(bob, ?b)"]);
+    let poor = access.try_run(&["submit", "balance(bob, ?b), ?b >= 10 => -balance(bob, ?b)"]);
     assert_eq!((poor.code, &poor.json["outcome"]), (1, &json!("failed")), "{poor:?}");
     assert_eq!(poor.json["reason"], "no facts match the conditions");
-    let wrong = access.ask(&["submit", "balance(alice, ?a) => +balance(alice, ?b)"]);
+    let wrong = access.try_run(&["submit", "balance(alice, ?a) => +balance(alice, ?b)"]);
     assert_eq!(wrong.code, 2, "{wrong:?}");
     assert!(wrong.err.contains("goal:1:39: ?b has no value") && wrong.err.contains("^^"), "{wrong:?}");
 
@@ -31,7 +31,7 @@ fn a_single_node_keeps_its_state_over_a_restart() {
         let found = access.run(&["get", "--goal", "balance(alice, ?a)", "--consistency", consistency]);
         assert!(found["result"].to_string().contains("20"), "{found}");
     }
-    assert_eq!(access.ask(&["get", "taste"]).code, 1);
+    assert_eq!(access.try_run(&["get", "taste"]).code, 1);
     let before = cluster.until_equal();
     let entries = history(&access);
     assert_eq!(entries.last().unwrap()["index"], before["index"], "the history ends where the node is");
@@ -43,13 +43,13 @@ fn a_single_node_keeps_its_state_over_a_restart() {
     assert!(access.run(&["snapshot"])["through"].as_u64() <= before["index"].as_u64());
 
     cluster.daemons[0].terminate();
-    let refused = access.ask(&["submit", "=> +lost(1)"]);
+    let refused = access.try_run(&["submit", "=> +lost(1)"]);
     assert!(
         refused.code == 1 && refused.err.contains("cannot connect to a daemon at http://127.0.0.1"),
         "{refused:?}"
     );
     cluster.daemons[0].start();
-    until("it leads again", || role(&access, "leader"));
+    until("the restarted daemon leads again", || role(&access, "leader"));
     assert_eq!(cluster.until_equal()["state_hash"], before["state_hash"]);
     assert_eq!(
         access.run(&[&["submit", paid], name.as_slice()].concat()),
@@ -79,13 +79,13 @@ fn a_node_without_a_majority_rejects_transactions() {
     let access = cluster.daemons[0].access.clone();
     transactions.submit(&cluster.accesses());
     cluster.daemons[1].kill();
-    until("it has noticed", || role(&access, "candidate"));
+    until("the leader has lost its quorum", || role(&access, "candidate"));
     let transaction = transactions.new_transaction();
-    let output = access.ask(&transaction.words());
+    let output = access.try_run(&transaction.words());
     assert_eq!((output.code, &output.json["outcome"]), (75, &json!("no_quorum")), "{output:?}");
     assert!(output.json["reason"].as_str().unwrap().contains("majority"), "{output:?}");
-    assert_eq!(access.ask(&["get", "colour", "--consistency", "quorum"]).code, 75);
-    assert_eq!(access.ask(&["get", "--goal", "done(?n)", "--consistency", "local"]).code, 0);
+    assert_eq!(access.try_run(&["get", "colour", "--consistency", "quorum"]).code, 75);
+    assert_eq!(access.try_run(&["get", "--goal", "done(?n)", "--consistency", "local"]).code, 0);
     cluster.daemons[1].start();
     transactions.submit_until_known(&transaction, &[access]);
     cluster.until_equal();
@@ -116,7 +116,7 @@ fn members_become_learners_and_voters_and_are_removed() {
     cluster.until_equal();
     transactions.check(&accesses);
 
-    assert_eq!(access.ask(&["members", "remove", "unknown"]).code, 1);
+    assert_eq!(access.try_run(&["members", "remove", "unknown"]).code, 1);
     access.run(&["members", "remove", "reader"]);
     until_votes(&access, 2);
     transactions.submit(&accesses[..2]);
@@ -132,20 +132,20 @@ fn step_down_transfers_leadership() {
         let to = &cluster.daemons[(cluster.leader() + 1) % 3];
         let output = accesses[asked].run(&["step-down", "--to", &to.name]);
         assert_eq!(output["leader"], *to.key);
-        until("it leads", || role(&to.access, "leader"));
+        until("the chosen daemon leads", || role(&to.access, "leader"));
         transactions.submit(&accesses);
     }
     let leader = cluster.leader();
     let output = accesses[0].run(&["step-down"]);
     assert_ne!(output["leader"], *cluster.daemons[leader].key);
     transactions.submit(&accesses);
-    assert_eq!(accesses[0].ask(&["step-down", "--to", "unknown"]).code, 1);
+    assert_eq!(accesses[0].try_run(&["step-down", "--to", "unknown"]).code, 1);
     cluster.until_equal();
     transactions.check(&accesses);
 }
 
 fn until_votes(access: &DaemonAccess, count: usize) {
-    until("so many vote", || {
+    until("the ledger has the expected number of voters", || {
         let status = access.status();
         let votes = status["members"].as_array().map(Vec::as_slice).unwrap_or_default();
         let votes = votes.iter().filter(|member| member["votes"] == true).count();

@@ -18,8 +18,8 @@ fn three() -> Cluster {
     };
     let cluster = Cluster::start_with(&Loopback::new(3), 3, in_ledger);
     for (number, access) in cluster.accesses().iter().enumerate() {
-        until("it says that it lives", || {
-            let (_, locks) = ask(access, "/v1/locks?namespace=holdoff&held=true", None);
+        until("the daemon lists the liveness locks of all three daemons", || {
+            let (_, locks) = http_request(access, "/v1/locks?namespace=holdoff&held=true", None);
             let count = locks["items"].as_array().map_or(0, Vec::len);
             if count == 3 { Ok(()) } else { Err(format!("{number}: {locks}")) }
         });
@@ -27,7 +27,7 @@ fn three() -> Cluster {
     cluster
 }
 
-fn ask(access: &DaemonAccess, path: &str, body: Option<&Value>) -> (u16, Value) {
+fn http_request(access: &DaemonAccess, path: &str, body: Option<&Value>) -> (u16, Value) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(send(access.listen.clone(), path.to_owned(), body.cloned()))
 }
@@ -48,7 +48,7 @@ fn signal(fingerprint: &str) -> Value {
 }
 
 fn send_signal(access: &DaemonAccess, fingerprint: &str) -> Value {
-    let (status, taken) = ask(access, "/v1/signals", Some(&signal(fingerprint)));
+    let (status, taken) = http_request(access, "/v1/signals", Some(&signal(fingerprint)));
     assert!(matches!(status, 200 | 201), "{status} {taken}");
     taken
 }
@@ -56,7 +56,7 @@ fn send_signal(access: &DaemonAccess, fingerprint: &str) -> Value {
 /// Returns the number of the daemon that has this task.
 fn owner(accesses: &[DaemonAccess], task: &Value) -> usize {
     let path = format!("/v1/tasks/{}", task.as_str().unwrap());
-    let has = |access: &&DaemonAccess| ask(access, &path, None).0 == 200;
+    let has = |access: &&DaemonAccess| http_request(access, &path, None).0 == 200;
     let owners: Vec<_> =
         (0..).zip(accesses).filter(|(_, access)| has(access)).map(|(number, _)| number).collect();
     let [owner] = owners[..] else { panic!("{task} is at {owners:?}") };
@@ -95,7 +95,7 @@ fn equal_signals_at_three_daemons_create_one_task_until_it_ends() {
         assert_eq!(
             taken["occurrences"].as_u64().unwrap(),
             each * 3 + 1 + number as u64,
-            "each is counted once"
+            "each signal is counted once"
         );
         let node = access.status()["key"].clone();
         assert_eq!(taken.get("daemon").is_none(), number == at, "{taken} at {node}");
@@ -105,12 +105,16 @@ fn equal_signals_at_three_daemons_create_one_task_until_it_ends() {
     assert_ne!(send_signal(&accesses[0], "disk slow")["task"], *task);
     let mut elsewhere = signal("disk full");
     elsewhere["namespace"] = json!("eu");
-    assert_eq!(ask(&accesses[1], "/v1/signals", Some(&elsewhere)).0, 201);
+    assert_eq!(http_request(&accesses[1], "/v1/signals", Some(&elsewhere)).0, 201);
 
-    let over = ask(&accesses[at], &format!("/v1/tasks/{}/cancel", task.as_str().unwrap()), Some(&json!({})));
+    let over = http_request(
+        &accesses[at],
+        &format!("/v1/tasks/{}/cancel", task.as_str().unwrap()),
+        Some(&json!({})),
+    );
     assert_eq!(over.0, 200, "{over:?}");
     let other = &accesses[(at + 1) % 3];
-    let next = until("another is made when it is over", || {
+    let next = until("a signal creates another task after the first has ended", || {
         let taken = send_signal(other, "disk full");
         if taken["created"] == true { Ok(taken) } else { Err(taken.to_string()) }
     });
@@ -137,8 +141,12 @@ fn a_daemon_keeps_its_signals_if_it_restarts_within_its_lease() {
     }
 
     cluster.daemons[at].kill();
-    assert_eq!(send_signal(&accesses[other], "disk full")["task"], first["task"], "it may come back");
-    let next = until("another daemon takes it over", || {
+    assert_eq!(
+        send_signal(&accesses[other], "disk full")["task"],
+        first["task"],
+        "the signal stays with the task of the killed daemon, which may restart"
+    );
+    let next = until("another daemon creates the next task", || {
         let taken = send_signal(&accesses[other], "disk full");
         if taken["created"] == true { Ok(taken) } else { Err(taken.to_string()) }
     });
@@ -156,14 +164,14 @@ fn a_leader_change_creates_no_second_task() {
     let first = send_signal(&accesses[at], "disk full");
     cluster.daemons[leader].kill();
     let mut counted = BTreeSet::new();
-    until("it is counted at both again", || {
+    until("both remaining daemons count the signal again", || {
         for number in [at, other] {
-            match ask(&accesses[number], "/v1/signals", Some(&signal("disk full"))) {
+            match http_request(&accesses[number], "/v1/signals", Some(&signal("disk full"))) {
                 (200, taken) => {
                     assert_eq!(taken["task"], first["task"], "{taken}");
                     counted.insert(number);
                 }
-                (status, said) => assert_eq!(status, 503, "{said}"),
+                (status, reply) => assert_eq!(status, 503, "{reply}"),
             }
         }
         if counted.len() == 2 { Ok(()) } else { Err(format!("{counted:?}")) }
@@ -171,9 +179,9 @@ fn a_leader_change_creates_no_second_task() {
 
     cluster.daemons[at].kill();
     let alone = until("an isolated daemon creates its own task", || {
-        match ask(&accesses[other], "/v1/signals", Some(&signal("disk lost"))) {
+        match http_request(&accesses[other], "/v1/signals", Some(&signal("disk lost"))) {
             (201, taken) => Ok(taken),
-            (status, said) => Err(format!("{status} {said}")),
+            (status, reply) => Err(format!("{status} {reply}")),
         }
     });
     assert_eq!(send_signal(&accesses[other], "disk lost")["task"], alone["task"]);

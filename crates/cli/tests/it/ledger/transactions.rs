@@ -59,13 +59,13 @@ impl Transactions {
     ) -> u64 {
         let end = Instant::now() + CONDITION_TIMEOUT;
         for access in accesses.iter().cycle() {
-            let output = access.ask(&transaction.words());
+            let output = access.try_run(&transaction.words());
             if let Some(index) = self.record(transaction, &output) {
                 return index;
             }
-            assert!(Instant::now() < end, "the outcome is never known of {transaction:?}: {output:?}");
+            assert!(Instant::now() < end, "the outcome of {transaction:?} stays unknown: {output:?}");
         }
-        panic!("no daemon is given");
+        panic!("expected at least one daemon");
     }
 
     /// Records a response. Returns the index of the transaction if it is committed.
@@ -78,14 +78,14 @@ impl Transactions {
                 assert_eq!(output.json["tx_id"], *transaction.tx_id, "{output:?}");
                 return None;
             }
-            _ => panic!("{transaction:?} has come to {output:?}"),
+            _ => panic!("unexpected output for {transaction:?}: {output:?}"),
         }
         assert_eq!(output.json["outcome"], "committed", "{output:?}");
         let acknowledgement =
             Acknowledgement { number: transaction.number, index: output.json["index"].as_u64().unwrap() };
         let mut acknowledged = self.acknowledged.lock().unwrap();
         let before = acknowledged.entry(transaction.tx_id.clone()).or_insert_with(|| acknowledgement.clone());
-        assert_eq!(*before, acknowledgement, "one transaction id, two indexes");
+        assert_eq!(*before, acknowledgement, "one transaction id has two indexes");
         Some(acknowledgement.index)
     }
 
@@ -120,13 +120,13 @@ impl Transactions {
             places.entry(tx_id.to_owned()).or_default().push(entry["index"].as_u64().unwrap());
         }
         for (tx_id, places) in &places {
-            assert_eq!(places.len(), 1, "{tx_id} has happened at {places:?}");
+            assert_eq!(places.len(), 1, "{tx_id} was committed at {places:?}");
         }
         for (tx_id, acknowledgement) in acknowledged.iter() {
             assert_eq!(
                 places.get(tx_id),
                 Some(&vec![acknowledgement.index]),
-                "{tx_id} is not where it was said to be"
+                "{tx_id} is not at its acknowledged index"
             );
         }
     }

@@ -94,7 +94,7 @@ impl Daemon {
             .unwrap();
         let mut greeting = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut greeting).unwrap();
-        let greeting: Value = serde_json::from_str(&greeting).expect("it says where it serves");
+        let greeting: Value = serde_json::from_str(&greeting).expect("the daemon prints its URL");
         let url = url::Url::parse(greeting["url"].as_str().unwrap()).unwrap();
         let url = url.origin().ascii_serialization();
         Self { process, url, token, client: Client::new(), folder }
@@ -136,19 +136,19 @@ impl Daemon {
     }
 
     pub(crate) async fn get(&self, path: &str) -> Value {
-        self.ask(Method::GET, path, None, "").await
+        self.request(Method::GET, path, None, "").await
     }
 
     pub(crate) async fn post(&self, path: &str, body: Value) -> Value {
-        self.ask(Method::POST, path, Some(body), "").await
+        self.request(Method::POST, path, Some(body), "").await
     }
 
     /// Sends a request with an id of the caller.
     pub(crate) async fn post_as(&self, id: &str, path: &str, body: Value) -> Value {
-        self.ask(Method::POST, path, Some(body), id).await
+        self.request(Method::POST, path, Some(body), id).await
     }
 
-    async fn ask(&self, method: Method, path: &str, body: Option<Value>, id: &str) -> Value {
+    async fn request(&self, method: Method, path: &str, body: Option<Value>, id: &str) -> Value {
         let mut request = self.client.request(method, format!("{}{path}", self.url)).bearer_auth(&self.token);
         if !id.is_empty() {
             request = request.header("x-request-id", id);
@@ -247,15 +247,15 @@ impl Device {
     /// Has the acceptor promise this number of slots of a council.
     pub(crate) async fn promise(&self, council: u8, slots: u8) {
         for slot in (1..=u64::from(slots)).map(Slot) {
-            let told = self.prepare(council, slot, self.node).await;
-            assert!(matches!(told, AcceptorReply::Promise { .. }), "{told:?}");
+            let reply = self.prepare(council, slot, self.node).await;
+            assert!(matches!(reply, AcceptorReply::Promise { .. }), "{reply:?}");
         }
     }
 
     /// Sends a request with the id of another node, which the acceptor refuses.
     pub(crate) async fn pretend(&self) {
-        let told = self.prepare(1, Slot(1), NodeId(5)).await;
-        assert!(matches!(told, AcceptorReply::Refused { .. }), "{told:?}");
+        let reply = self.prepare(1, Slot(1), NodeId(5)).await;
+        assert!(matches!(reply, AcceptorReply::Refused { .. }), "{reply:?}");
     }
 }
 

@@ -96,7 +96,10 @@ async fn weigh(visitor: &Visitor, page: &str) {
     assert!(parts.len() >= 2, "{page}: {parts:?}");
     let weight: f64 = parts.iter().map(|part| part[1].as_f64().unwrap()).sum();
     let heaviest: Vec<&Value> = parts.iter().filter(|part| part[1].as_f64().unwrap() > 20_000.0).collect();
-    assert!(weight > 2_000.0 && weight <= HEAVIEST, "{page} weighs {weight} bytes, most of it {heaviest:?}");
+    assert!(
+        weight > 2_000.0 && weight <= HEAVIEST,
+        "{page} has {weight} bytes; its largest parts: {heaviest:?}"
+    );
 }
 
 /// The variable with the path of axe-core. By default it is where `cargo xtask test` installs it.
@@ -127,12 +130,12 @@ impl Axe {
         let found = visitor.script_to_end(RUN, vec![]).await;
         let found = found.as_array().unwrap_or_else(|| panic!("axe does not run: {found}"));
         let is_grave = |one: &&Value| one["impact"] == "serious" || one["impact"] == "critical";
-        let told = |one: &Value| {
+        let describe = |one: &Value| {
             let places = one["where"].as_array().unwrap();
             let few: Vec<&str> = places.iter().take(3).filter_map(Value::as_str).collect();
             format!("{} ({}), {} ×: {}", one["id"], one["impact"], places.len(), few.join(" | "))
         };
-        found.iter().filter(is_grave).map(told).collect()
+        found.iter().filter(is_grave).map(describe).collect()
     }
 }
 
@@ -158,7 +161,7 @@ impl Demo {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines().map_while(Result::ok);
-        let greeting = lines.next().expect("it says where it is");
+        let greeting = lines.next().expect("the daemon prints its URL");
         // Drains stdout, so that the demo does not block on a full pipe.
         std::thread::spawn(move || lines.for_each(drop));
         let url = greeting.split_whitespace().next().unwrap().to_owned();
@@ -303,12 +306,12 @@ async fn set_up(daemon: &Daemon, target: &Target) -> Vec<(&'static str, String)>
     ]);
     daemon.settle(std::slice::from_ref(&failed), "failed").await;
     daemon.settle(std::slice::from_ref(&conflict), "conflicted").await;
-    until("everything has come to rest", async || {
+    until("all steps have ended", async || {
         let busy = daemon.get("/v1/steps?state=ready,running&operation=mail.*").await;
         busy["items"].as_array().is_some_and(Vec::is_empty)
     })
     .await;
-    until("its node is known", async || daemon.page("/nodes").await.contains("alive")).await;
+    until("the node is listed as alive", async || daemon.page("/nodes").await.contains("alive")).await;
 
     let version = first["id"].as_str().unwrap();
     [

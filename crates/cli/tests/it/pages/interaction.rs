@@ -40,18 +40,22 @@ async fn filters_combine_and_survive_a_reload() {
     visitor.sees("#live .chips", "class: transient").await;
     visitor.sees(".count", "2 steps with these filters").await;
     let rows = visitor.texts(ROWS).await;
-    assert_eq!(rows, ["mail.sort", "mail.send"], "the newest first");
+    assert_eq!(rows, ["mail.sort", "mail.send"], "the newest step is listed first");
     let chips = visitor.texts(CHIPS).await;
     assert_eq!(chips.len(), 5, "{chips:?}");
 
     let place = visitor.place().await;
-    for said in ["state=failed", "operation=mail.", "queue=mail", "class=transient", "min_failures=3"] {
-        assert!(place.contains(said), "{place}");
+    for parameter in ["state=failed", "operation=mail.", "queue=mail", "class=transient", "min_failures=3"] {
+        assert!(place.contains(parameter), "{place}");
     }
-    assert!(!place.contains("text="), "what is empty does not stand in the address: {place}");
+    assert!(!place.contains("text="), "an empty filter is not in the URL: {place}");
     visitor.browser.client.refresh().await.unwrap();
     assert_eq!(visitor.texts(ROWS).await, rows);
-    assert_eq!(visitor.value("input[name=operation]").await, "mail.*", "the form says so too");
+    assert_eq!(
+        visitor.value("input[name=operation]").await,
+        "mail.*",
+        "the form shows the filter of the URL"
+    );
     assert_eq!(visitor.value("select[name=class]").await, "transient");
 
     let second = Visitor::to(&daemon.url).await;
@@ -61,7 +65,7 @@ async fn filters_combine_and_survive_a_reload() {
 
     visitor.click("#live .chips li:nth-child(1) a").await;
     visitor.sees(".count", "2 steps with these filters").await;
-    assert_eq!(visitor.count(CHIPS).await, 4, "one filter is taken away, the others stay");
+    assert_eq!(visitor.count(CHIPS).await, 4, "removing one filter keeps the others");
     visitor.write("input[name=older_than]", &format!("long{}", Key::Enter)).await;
     visitor.sees("#live .wrong", "older_than: expected a duration").await;
     visitor.leave().await;
@@ -84,7 +88,7 @@ async fn the_back_button_restores_the_filters() {
     visitor.sees(ROWS, "sms.send").await;
     visitor.browser.client.back().await.unwrap();
     visitor.sees(ROWS, "mail.send").await;
-    crate::pages::until("the form says so too", async || {
+    crate::pages::until("the form shows the filter of the URL", async || {
         visitor.value("input[name=operation]").await == "mail.*"
     })
     .await;
@@ -110,7 +114,7 @@ async fn tab_to(visitor: &Visitor, css: &str) {
         visitor.press(char::from(Key::Tab)).await;
         let focus = visitor.script(FOCUS, vec![css.into()]).await;
         let name = focus[0].as_str().unwrap().to_owned();
-        assert_eq!(focus[1], true, "{name:?} has the focus, and does not show it");
+        assert_eq!(focus[1], true, "the focus of {name:?} is not visible");
         way.push(name);
         if focus[2] == true {
             return;
@@ -141,7 +145,7 @@ async fn a_step_is_retried_with_the_keyboard() {
     visitor.press(enter).await;
     visitor.sees("h1", "Retry 1 step?").await;
     let focus = visitor.script(FOCUS, vec!["#confirm".into()]).await;
-    assert_eq!(focus[2], true, "what is most likely wanted has the focus: {focus}");
+    assert_eq!(focus[2], true, "the confirm button has the focus: {focus}");
     visitor.press(enter).await;
     visitor.sees(".notice", "1 step: ready for another attempt.").await;
     daemon.settle(&[task], "succeeded").await;
@@ -193,20 +197,20 @@ async fn the_list_updates_live_unless_it_is_paused() {
         daemon.call(name, "mail", &target.at("/answer/400")).await;
         other.sees(ROWS, name).await;
     }
-    assert_eq!(visitor.texts(ROWS).await, ["first"], "nothing changes while it is paused");
+    assert_eq!(visitor.texts(ROWS).await, ["first"], "a paused page does not change");
     visitor.browser.client.refresh().await.unwrap();
     visitor.sees("#live-word", "paused").await;
     visitor.script("window.before = true", vec![]).await;
-    assert_eq!(visitor.texts(ROWS).await, ["third", "second", "first"], "a reload is a look");
+    assert_eq!(visitor.texts(ROWS).await, ["third", "second", "first"], "a reload shows the newest rows");
     daemon.call("fourth", "mail", &target.at("/answer/400")).await;
     other.sees(ROWS, "fourth").await;
     daemon.call("fifth", "mail", &target.at("/answer/400")).await;
     other.sees(ROWS, "fifth").await;
-    assert_eq!(visitor.count(ROWS).await, 3, "it is still paused");
+    assert_eq!(visitor.count(ROWS).await, 3, "the page is still paused");
 
     visitor.click("#pause").await;
     visitor.sees("#live-word", "live").await;
-    until("it catches up", async || visitor.count(ROWS).await == 5).await;
+    until("the page shows all rows after the pause", async || visitor.count(ROWS).await == 5).await;
     for one in [&visitor, &other] {
         let kept = one.script("return window.before === true", vec![]).await;
         assert_eq!(kept, true, "the page was not loaded again");
@@ -227,16 +231,20 @@ async fn the_overview_shows_alarms_live() {
     daemon.call("mail.send", "mail", &target.at("/answer/503")).await;
     visitor.sees(".totals .bad .figure", "1").await;
     visitor.sees(".alarms", "1 step has failed for good").await;
-    until("its operation is named", async || {
+    until("the chart names the failed operation", async || {
         visitor.texts(".bars .label").await.join(" ").contains("mail.send")
     })
     .await;
     let fine = daemon.call("mail.fetch", "mail", &target.at("/answer/200")).await;
     daemon.settle(&[fine], "succeeded").await;
-    until("it is counted", async || visitor.text(".facts").await.contains("succeeded\n1")).await;
+    until("the page counts the success", async || visitor.text(".facts").await.contains("succeeded\n1"))
+        .await;
     let named = visitor.texts(".bars .label").await.join(" ");
-    assert!(!named.contains("mail.fetch"), "what never failed is not among what fails: {named}");
-    until("the plot is drawn anew", async || visitor.count("#live .plot canvas").await == 1).await;
+    assert!(
+        !named.contains("mail.fetch"),
+        "the chart of failures names no operation without failures: {named}"
+    );
+    until("the plot is redrawn", async || visitor.count("#live .plot canvas").await == 1).await;
     visitor.assert_silent("/").await;
     visitor.leave().await;
 }

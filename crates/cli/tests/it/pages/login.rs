@@ -36,7 +36,7 @@ async fn a_login_leads_to_the_requested_page() {
     visitor.log_in("holdoff_0123456789abcdef_wrong").await;
     visitor.sees(".wrong", "Invalid API token").await;
     assert_eq!(visitor.cookie().await, None);
-    assert_eq!(visitor.value("#token").await, "", "what was typed is not shown again");
+    assert_eq!(visitor.value("#token").await, "", "the form does not show the rejected token again");
     visitor.assert_refused(401).await;
     visitor.log_in(&token).await;
     visitor.sees("h1", "Steps").await;
@@ -45,16 +45,21 @@ async fn a_login_leads_to_the_requested_page() {
     let (session, path, is_hidden, same_site) = visitor.cookie().await.unwrap();
     assert_eq!((path.as_str(), is_hidden, same_site.as_str()), ("/", true, "Lax"));
     assert!(!session.contains(token.rsplit('_').next().unwrap()), "a session is not the token");
-    assert_eq!(visitor.script("return document.cookie", vec![]).await, "", "no script reads it");
+    assert_eq!(
+        visitor.script("return document.cookie", vec![]).await,
+        "",
+        "scripts cannot read the session cookie"
+    );
     visitor.sees("#live-word", "live").await;
     visitor.assert_silent("/steps").await;
     assert_eq!(opens(&daemon, &session, "/steps").await, 200);
-    assert_eq!(opens(&daemon, &session, "/v1/steps").await, 401, "the API takes no cookie");
+    assert_eq!(opens(&daemon, &session, "/v1/steps").await, 401, "the API accepts no session cookie");
 
     visitor.click(".who form button").await;
     visitor.sees("h1", "Log in").await;
     assert_eq!(visitor.cookie().await, None);
-    until("the old cookie opens nothing", async || opens(&daemon, &session, "/steps").await == 303).await;
+    until("the old session cookie is rejected", async || opens(&daemon, &session, "/steps").await == 303)
+        .await;
     visitor.open("/").await;
     assert_eq!(visitor.place().await, "/login");
     visitor.log_in(&token).await;
@@ -103,7 +108,7 @@ async fn a_read_token_cannot_act() {
         "/policies",
     ] {
         visitor.open(page).await;
-        assert_eq!(visitor.count(acts).await, 0, "{page}: something to act with");
+        assert_eq!(visitor.count(acts).await, 0, "{page}: a read-only visitor sees controls");
         visitor.assert_silent(page).await;
     }
     visitor.open("/failed").await;
@@ -170,7 +175,7 @@ async fn a_namespace_token_sees_only_its_namespace() {
     visitor.sees("h1", "Retry 1 step?").await;
     visitor.click("#confirm").await;
     visitor.sees(".notice", "1 step: ready for another attempt.").await;
-    until("its own was tried again", async || {
+    until("the step of the visitor's own namespace was retried", async || {
         let task = daemon.get(&format!("/v1/tasks/{}", tasks[0])).await;
         task["attempts"].as_array().unwrap().len() == 2
     })
@@ -194,9 +199,10 @@ async fn revoking_an_api_token_ends_its_sessions() {
     victim.sees("#live-word", "live").await;
     visitor.click_and_agree("button[aria-label='Revoke bob']").await;
     visitor.sees(".notice", "its sessions have ended").await;
-    until("its session is over", async || opens(&daemon, &session, "/").await == 303).await;
+    until("the session of the revoked token has ended", async || opens(&daemon, &session, "/").await == 303)
+        .await;
     // The open page notices the revocation and shows the login.
-    until("it is asked to log in", async || victim.place().await == "/login?next=%2Ffailed").await;
+    until("the open page shows the login", async || victim.place().await == "/login?next=%2Ffailed").await;
     victim.sees("h1", "Log in").await;
     visitor.open("/").await;
     visitor.sees("h1", "Overview").await;
@@ -233,9 +239,10 @@ async fn a_form_from_another_site_is_rejected() {
         for from in [same_site, cross_site] {
             visitor.browser.client.goto(&from).await.unwrap();
             until("the form is sent", async || visitor.place().await == "/queues/pause").await;
-            until("it is answered", async || visitor.text("body").await.contains("not")).await;
-            let said = visitor.text("body").await;
-            assert!(said.contains("the form was not sent from a page of this daemon"), "{from}: {said}");
+            until("the daemon has answered the form", async || visitor.text("body").await.contains("not"))
+                .await;
+            let answer = visitor.text("body").await;
+            assert!(answer.contains("the form was not sent from a page of this daemon"), "{from}: {answer}");
             let queues = daemon.get("/v1/queues").await;
             assert!(queues.to_string().contains("\"paused\":false"), "{queues}");
         }
@@ -248,7 +255,7 @@ async fn a_form_from_another_site_is_rejected() {
         // The same form on the daemon's own page works.
         visitor.open("/queues").await;
         visitor.click("#live tbody button").await;
-        until("it is paused", async || visitor.place().await.contains("done=pause")).await;
+        until("the queue is paused", async || visitor.place().await.contains("done=pause")).await;
         daemon.post("/v1/operations/resume", json!({ "operation": "mail.send" })).await;
         visitor.leave().await;
     }
@@ -264,7 +271,7 @@ async fn an_api_token_is_shown_once_and_revoked() {
     visitor.click("form.inline button").await;
     visitor.sees(".wrong", "expected a duration such as \"90d\"").await;
     visitor.assert_refused(422).await;
-    assert_eq!(visitor.value("input[name=name]").await, "nightly", "what was typed is still there");
+    assert_eq!(visitor.value("input[name=name]").await, "nightly", "the form keeps the entered name");
     visitor.write("input[name=expires]", "90d").await;
     visitor.click("form.inline button").await;
     visitor.sees(".made", "it is not shown again").await;
@@ -274,7 +281,7 @@ async fn an_api_token_is_shown_once_and_revoked() {
 
     visitor.open("/settings").await;
     let source = visitor.browser.client.source().await.unwrap();
-    assert!(!source.contains(&token), "it is not shown again");
+    assert!(!source.contains(&token), "the new token is shown only once");
     let row = "button[aria-label='Revoke nightly']";
     visitor.click_and_agree(row).await;
     visitor.sees(".notice", "Revoked").await;

@@ -16,7 +16,7 @@ async fn an_edited_policy_is_simulated_and_deployed() {
     visitor.write("input[name='set.base']", "soon").await;
     visitor.click("#simulate").await;
     visitor.sees(".wrong", "soon").await;
-    assert_eq!(visitor.value("input[name='set.base']").await, "soon", "what was typed is still there");
+    assert_eq!(visitor.value("input[name='set.base']").await, "soon", "the form keeps the entered value");
     assert_eq!(visitor.count("#deploy").await, 0);
 
     visitor.write("input[name='set.base']", "20ms").await;
@@ -29,8 +29,12 @@ async fn an_edited_policy_is_simulated_and_deployed() {
     assert!(cells.len() == 8 && cells.iter().all(|cell| !cell.is_empty()), "{cells:?}");
     let changed = visitor.texts(".diff div").await.join("\n");
     assert!(changed.contains("attempts = 3") && changed.contains("attempts = 5"), "{changed}");
-    visitor.assert_silent("a policy that is tried out").await;
-    assert_eq!(daemon.get("/v1/policies").await["version"], before["version"], "nothing is changed by this");
+    visitor.assert_silent("a simulated policy").await;
+    assert_eq!(
+        daemon.get("/v1/policies").await["version"],
+        before["version"],
+        "a simulation deploys nothing"
+    );
     let place = visitor.place().await;
     visitor.open(&place).await;
     assert_eq!(visitor.value("input[name='set.attempts']").await, "5", "the URL contains the edit");

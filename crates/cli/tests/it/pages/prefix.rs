@@ -63,7 +63,7 @@ async fn every_page_works_under_a_prefix() {
             checked(&visitor, page).await;
         }
         acted(&visitor, &daemon, &target, &task).await;
-        assert_eq!(proxy.strays(), Vec::<String>::new(), "{manner:?}: asked for beside the path");
+        assert_eq!(proxy.strays(), Vec::<String>::new(), "{manner:?}: requests outside the prefix");
         visitor.leave().await;
     }
 }
@@ -78,7 +78,7 @@ async fn checked(visitor: &Visitor, page: &str) {
     }
     let rules =
         "return Array.from(document.styleSheets).reduce((sum, sheet) => sum + sheet.cssRules.length, 0)";
-    assert!(visitor.script(rules, vec![]).await.as_u64().unwrap() > 50, "{page} has its styles");
+    assert!(visitor.script(rules, vec![]).await.as_u64().unwrap() > 50, "{page} has no styles");
     visitor.assert_silent(page).await;
 }
 
@@ -94,7 +94,7 @@ async fn acted(visitor: &Visitor, daemon: &Daemon, target: &Target, task: &str) 
     visitor.click("#act-retry").await;
     visitor.click("#confirm").await;
     visitor.sees(".notice", "1 step: ready for another attempt.").await;
-    crate::pages::until("it was tried again", async || {
+    crate::pages::until("the step was retried", async || {
         daemon.get(&format!("/v1/tasks/{task}")).await["attempts"].as_array().unwrap().len() == 2
     })
     .await;

@@ -25,7 +25,7 @@ async fn a_council_appears_live_without_its_id() {
 
     let id = daemon.found("laptop").await;
     let short_id = id.parse::<CouncilId>().unwrap().short_id().to_string();
-    until("it is there, with its letter", async || {
+    until("the page lists the new council and its mail", async || {
         visitor.texts(ROWS).await == [short_id.clone()]
             && visitor.text("#live tbody td:nth-child(6)").await == "1"
     })
@@ -35,7 +35,7 @@ async fn a_council_appears_live_without_its_id() {
     let [latest, compacted, slots, bytes, letters, asked] =
         visitor.texts("#live tbody td").await.try_into().unwrap();
     assert!(latest != "0" && slots != "0", "{latest} {slots}");
-    assert_eq!((&*compacted, &*letters), ("0", "1"), "the invitation is a letter");
+    assert_eq!((&*compacted, &*letters), ("0", "1"), "the council has one message, the invitation");
     assert!(bytes.ends_with("of 64 MiB") && (asked == "now" || asked.ends_with("ago")), "{bytes} {asked}");
     let page = daemon.page("/councils").await;
     assert!(page.contains(&short_id) && !page.contains(&id) && !page.contains(&id[..8]), "{page}");
@@ -67,9 +67,12 @@ async fn councils_are_sorted_and_paginated() {
     assert_eq!(visitor.place().await, "/councils?sort=slots");
     assert_eq!(visitor.texts(ROWS).await, short_ids(&mut (11..=COUNCILS).rev()));
     visitor.follow("More").await;
-    until("the rest is there", async || visitor.texts(ROWS).await == short_ids(&mut (1..11).rev())).await;
+    until("the second page lists the remaining councils", async || {
+        visitor.texts(ROWS).await == short_ids(&mut (1..11).rev())
+    })
+    .await;
     visitor.follow("First").await;
-    until("it begins anew", async || visitor.count(ROWS).await == 50).await;
+    until("the first page is shown again", async || visitor.count(ROWS).await == 50).await;
     visitor.follow("Council").await;
     visitor.sees("th[aria-sort=ascending]", "Council").await;
     assert!(visitor.texts(ROWS).await.is_sorted());
@@ -82,7 +85,7 @@ const NEWEST: &str = "#history tbody tr:first-child";
 /// Submits a transaction that is then the newest entry. It first waits until the node's address is in the history,
 /// because the node announces nothing after that.
 async fn submit(daemon: &Daemon, namespace: &str, goal: &str) -> u64 {
-    until("its address is in the history", async || {
+    until("the node's address is in the history", async || {
         let shown = daemon.get(&format!("/v1/ledger?namespace={namespace}")).await;
         let members = shown["members"].as_array().unwrap();
         let own = members.iter().find(|member| member["reachable"] == true);
@@ -111,7 +114,10 @@ async fn a_transaction_appears_live_with_its_changes() {
 
     let pay = "balance(alice, ?a) => -balance(alice, ?a), +balance(alice, ?a - 10)";
     let index = submit(&daemon, "default", pay).await;
-    until("it is there", async || visitor.text(&format!("{NEWEST} th")).await == index.to_string()).await;
+    until("the page shows the new entry", async || {
+        visitor.text(&format!("{NEWEST} th")).await == index.to_string()
+    })
+    .await;
     assert_eq!(visitor.text(&format!("{NEWEST} td code")).await, pay);
     assert_eq!(visitor.text(&format!("{NEWEST} .before code")).await, "balance(alice, 30)");
     assert_eq!(visitor.text(&format!("{NEWEST} .after code")).await, "balance(alice, 20)");
@@ -126,7 +132,10 @@ async fn a_transaction_appears_live_with_its_changes() {
     let index = submit(&daemon, "default", "=> +later(1)").await;
     visitor.sees(NEWEST, "no facts match the conditions").await;
     visitor.click("#pause").await;
-    until("it goes on", async || visitor.text(&format!("{NEWEST} th")).await == index.to_string()).await;
+    until("the page shows the new entry after the pause", async || {
+        visitor.text(&format!("{NEWEST} th")).await == index.to_string()
+    })
+    .await;
     visitor.assert_silent("/ledger").await;
     visitor.leave().await;
 }
@@ -166,7 +175,7 @@ async fn a_namespace_token_sees_only_its_ledger() {
     visitor.log_in(&daemon.token(&["--name", "ada", "--scope", "read", "--namespace", "billing"])).await;
     visitor.sees("#ledger h2", "billing").await;
     visitor.sees(NEWEST, "bill(1)").await;
-    assert_eq!(visitor.count(".switch").await, 0, "there is nothing to choose");
+    assert_eq!(visitor.count(".switch").await, 0, "a visitor with one namespace has no ledger to choose");
     visitor.open("/ledger?namespace=default").await;
     visitor.sees(".faint", "Status 403").await;
     assert!(!visitor.text("body").await.contains("secret"));

@@ -67,7 +67,7 @@ impl Visitor {
                 return;
             }
             let place = self.place().await;
-            assert!(Instant::now() < end, "{css} at {place} does not say {words:?}, but {seen:?}");
+            assert!(Instant::now() < end, "{css} at {place} does not contain {words:?}, but {seen:?}");
             tokio::time::sleep(Duration::from_millis(30)).await;
         }
     }
@@ -157,16 +157,16 @@ impl Visitor {
 
     /// Returns the console messages since the last call, without recommendations.
     pub(crate) async fn console(&self) -> Vec<Value> {
-        let mut said = self.browser.console().await;
-        said.retain(|line| line["source"] != "recommendation");
-        said
+        let mut lines = self.browser.console().await;
+        lines.retain(|line| line["source"] != "recommendation");
+        lines
     }
 
     /// Asserts that the browser has reported exactly one message, a request refused with this status.
     pub(crate) async fn assert_refused(&self, status: u16) {
-        let said = self.console().await;
+        let lines = self.console().await;
         let is_it = |line: &Value| line["message"].as_str().unwrap().contains(&format!("status of {status}"));
-        assert!(said.len() == 1 && said.iter().all(is_it), "{said:?}");
+        assert!(lines.len() == 1 && lines.iter().all(is_it), "{lines:?}");
     }
 
     /// Emulates a screen of this width with a light or dark colour scheme.

@@ -23,7 +23,7 @@ async fn a_task_is_shown_with_its_graph() {
     assert_eq!(visitor.place().await, format!("/tasks/{task}"));
     visitor.sees("h1 .state", "failed").await;
     assert_eq!((visitor.count(".graph .node").await, visitor.count(".graph .edge").await), (4, 4));
-    crate::pages::until("the graph has their states", async || {
+    crate::pages::until("the graph shows the states of the steps", async || {
         visitor.count(".graph .node.succeeded").await == 2
             && visitor.count(".graph .node.failed").await == 1
             && visitor.count(".graph .node.blocked").await == 1
@@ -53,11 +53,11 @@ async fn a_step_shows_its_attempts_and_hides_its_payload() {
     visitor.sees(".next", "Failed for good after 3 failures").await;
     visitor.sees(".last", "closed for the night").await;
     assert_eq!(visitor.count(".timeline rect.attempt").await, 3, "every attempt is drawn");
-    assert_eq!(visitor.count(".timeline rect.window").await, 2, "and when the next was allowed");
+    assert_eq!(visitor.count(".timeline rect.window").await, 2, "each delay between attempts is drawn");
     let outcomes = visitor.texts("tbody td .state").await;
     assert_eq!(outcomes, ["retried", "retried", "failed"]);
     let source = visitor.browser.client.source().await.unwrap();
-    assert!(!source.contains("4111-hidden"), "what is hidden is not in the page at all");
+    assert!(!source.contains("4111-hidden"), "the page source does not contain the redacted value");
     visitor.click("#show-payload").await;
     visitor.sees("#payload pre", "4111-hidden").await;
     visitor.follow("Hide").await;
@@ -96,9 +96,9 @@ async fn only_matching_steps_are_retried() {
     visitor.sees(".count", "5 steps with these filters").await;
     visitor.click("#act-retry").await;
     visitor.sees("h1", "Retry 5 steps?").await;
-    assert_eq!(visitor.texts(".chips li").await.len(), 3, "it says which");
+    assert_eq!(visitor.texts(".chips li").await.len(), 3, "the confirmation shows the filters");
     for task in &meant {
-        assert_eq!(daemon.state(task).await, "failed", "nothing is done before it is confirmed");
+        assert_eq!(daemon.state(task).await, "failed", "no step is retried before the confirmation");
     }
     visitor.click("#confirm").await;
     visitor.sees(".notice", "5 steps: ready for another attempt.").await;
@@ -119,7 +119,7 @@ async fn only_matching_steps_are_retried() {
     visitor.assert_silent("/audit").await;
 
     visitor.open("/failed?operation=mail.*&queue=mail").await;
-    assert_eq!(visitor.count("#act-retry").await, 0, "there is nothing left to do it to");
+    assert_eq!(visitor.count("#act-retry").await, 0, "a filter that matches no step offers no retry");
     visitor.open("/steps/act?action=retry&operation=mail.*&queue=mail").await;
     visitor.sees("h1", "No step matches").await;
     assert_eq!(visitor.count("#confirm").await, 0);
@@ -131,7 +131,7 @@ fn revised(sent: &str, revision: &str) -> String {
     let changed = ["", " "].iter().fold(sent.to_owned(), |text, gap| {
         text.replace(&format!("\"revision\":{gap}1"), &format!("\"revision\":{gap}{revision}"))
     });
-    assert_ne!(changed, sent, "it has a revision");
+    assert_ne!(changed, sent, "the request contains a revision");
     changed
 }
 
@@ -158,8 +158,8 @@ async fn a_conflict_is_resolved_with_an_edited_payload() {
     visitor.click("#confirm").await;
     visitor.sees(".wrong", "the payload is not JSON").await;
     let wrong = visitor.text(".wrong").await;
-    assert!(wrong.contains("line"), "it says where: {wrong}");
-    assert_eq!(visitor.value("#edit").await, broken, "what was typed is still there");
+    assert!(wrong.contains("line"), "the problem names the line: {wrong}");
+    assert_eq!(visitor.value("#edit").await, broken, "the form keeps the entered payload");
     assert_eq!(daemon.state(&task).await, "conflicted");
 
     visitor.write("#edit", &revised(&sent, "2")).await;
@@ -205,7 +205,7 @@ async fn a_conflict_that_was_already_decided_is_not_resolved_again() {
     visitor.write("#edit", &revised(&sent, "2")).await;
     visitor.click("#confirm").await;
     visitor.sees("main", "there is nothing to resolve").await;
-    assert_ne!(visitor.text(".wrong").await, "", "it says why");
+    assert_ne!(visitor.text(".wrong").await, "", "the page shows the reason");
     assert_eq!(daemon.state(&task).await, "discarded");
     visitor.leave().await;
 }
@@ -276,18 +276,20 @@ async fn a_lock_is_released_by_force() {
     let shown = daemon.get("/v1/locks/show?key=invoice%207").await;
     assert!(shown["holder"].is_null(), "{shown}");
     visitor.click("input[name=free]").await;
-    crate::pages::until("free ones are shown", async || visitor.count("#live tbody th").await == 2).await;
+    crate::pages::until("free locks are shown", async || visitor.count("#live tbody th").await == 2).await;
     visitor.write("input[name=prefix]", "dep").await;
     visitor.click(".filters button").await;
-    crate::pages::until("the others are gone", async || visitor.texts("#live tbody th").await == ["deploy"])
-        .await;
+    crate::pages::until("only locks with the prefix are shown", async || {
+        visitor.texts("#live tbody th").await == ["deploy"]
+    })
+    .await;
 
     visitor.open("/locks").await;
     visitor.click("#live tbody button").await;
     visitor.browser.client.dismiss_alert().await.unwrap();
     assert!(
         !daemon.get("/v1/locks/show?key=deploy").await["holder"].is_null(),
-        "who says no changes nothing"
+        "a dismissed confirmation changes nothing"
     );
     visitor.open("/audit").await;
     assert_eq!(visitor.text("tbody .message").await, "invoice 7");

@@ -11,12 +11,12 @@ use holdoff_disk::faulty::FaultyDisk;
 
 /// A connection that keeps all pushed messages.
 #[derive(Debug)]
-struct Line {
+struct TestWatcher {
     id: u32,
-    heard: sync::Sender<LinkPush>,
+    pushes: sync::Sender<LinkPush>,
 }
 
-impl Watcher for Line {
+impl Watcher for TestWatcher {
     type Id = u32;
 
     fn id(&self) -> u32 {
@@ -24,7 +24,7 @@ impl Watcher for Line {
     }
 
     fn push(&self, message: &[u8]) -> bool {
-        self.heard.send(postcard::from_bytes(message).unwrap()).is_ok()
+        self.pushes.send(postcard::from_bytes(message).unwrap()).is_ok()
     }
 }
 
@@ -65,12 +65,12 @@ impl Device {
 
 const COUNCIL: CouncilId = CouncilId([1; 16]);
 
-fn start(disk: &FaultyDisk, limits: AcceptorLimits) -> Writer<Line> {
+fn start(disk: &FaultyDisk, limits: AcceptorLimits) -> Writer<TestWatcher> {
     Writer::start(Store::open_with(disk.handle(), 42).unwrap(), limits).unwrap().0
 }
 
 /// Opens the store again after the writer has ended.
-async fn reopen(disk: &FaultyDisk, writer: Writer<Line>) -> Store {
+async fn reopen(disk: &FaultyDisk, writer: Writer<TestWatcher>) -> Store {
     let health = Arc::downgrade(&writer.shared);
     drop(writer);
     while health.upgrade().is_some() {
@@ -80,7 +80,7 @@ async fn reopen(disk: &FaultyDisk, writer: Writer<Line>) -> Store {
 }
 
 async fn request(
-    writer: &Writer<Line>,
+    writer: &Writer<TestWatcher>,
     device: &Device,
     council: CouncilId,
     request: AcceptorRequest,
@@ -110,9 +110,9 @@ fn is_accepted(reply: &AcceptorReply) -> bool {
 async fn the_writer_serializes_racing_prepare_requests() {
     let disk = FaultyDisk::default();
     let writer = start(&disk, AcceptorLimits::default());
-    let (heard, told) = sync::channel();
+    let (pushes, received) = sync::channel();
     writer.joined(9);
-    let watcher = Some(Line { id: 9, heard });
+    let watcher = Some(TestWatcher { id: 9, pushes });
     let requester = Device::new(9).requester;
     writer
         .request(COUNCIL, requester, AcceptorRequest::Fetch { after: Slot(0) }, watcher, &Ed25519)
@@ -146,8 +146,8 @@ async fn the_writer_serializes_racing_prepare_requests() {
         AcceptorReply::Voted { vote, .. } => vote.ballot,
         other => panic!("{other:?}"),
     };
-    let order: Vec<_> = told.try_iter().map(votes).collect();
-    assert!(order.is_sorted() && order == voted, "votes are told in the one order they were made in");
+    let order: Vec<_> = received.try_iter().map(votes).collect();
+    assert!(order.is_sorted() && order == voted, "votes are pushed in the order of their acceptance");
     let usage = reopen(&disk, writer).await.load(COUNCIL).unwrap();
     let ballots = usage.iter().filter_map(|stored| match stored {
         AcceptorRecord::Slot(_, Record::Promised(ballot)) => Some(ballot),
@@ -189,9 +189,9 @@ async fn queued_requests_share_one_commit() {
 async fn a_disk_failure_stops_the_acceptor() {
     let (disk, device) = (FaultyDisk::default(), Device::new(1));
     let writer = start(&disk, AcceptorLimits::default());
-    let (heard, told) = sync::channel();
+    let (pushes, received) = sync::channel();
     writer.joined(9);
-    let watch = Some(Line { id: 9, heard });
+    let watch = Some(TestWatcher { id: 9, pushes });
     writer
         .request(COUNCIL, device.requester, AcceptorRequest::Fetch { after: Slot(0) }, watch, &Ed25519)
         .await
@@ -208,8 +208,8 @@ async fn a_disk_failure_stops_the_acceptor() {
     assert_eq!(look.stopped(), Some(stopped.0.clone()));
     let query = CouncilQuery { sort: Sort::LastRequest, after: None, limit: 10 };
     assert_eq!(look.councils(query).await, Err(stopped));
-    assert_eq!(look.stats().requests["prepare"], 1, "what was counted before can still be read");
-    assert!(told.try_recv().is_err(), "an unstored vote is not pushed");
+    assert_eq!(look.stats().requests["prepare"], 1, "the counts stay readable after a failure");
+    assert!(received.try_recv().is_err(), "an unstored vote is not pushed");
 }
 
 #[tokio::test]
@@ -219,11 +219,11 @@ async fn an_evicted_council_keeps_its_promises() {
     for round in [2, 1] {
         for number in 0..50 {
             let council = CouncilId([number; 16]);
-            let told = request(&writer, &device, council, device.prepare(1, round)).await.unwrap();
-            assert_eq!(is_promised(&told), round == 2, "a promise is kept");
-            let told =
+            let reply = request(&writer, &device, council, device.prepare(1, round)).await.unwrap();
+            assert_eq!(is_promised(&reply), round == 2, "the acceptor keeps its promise");
+            let reply =
                 request(&writer, &device, council, device.accept(council, 1, round, 300)).await.unwrap();
-            assert_eq!(is_accepted(&told), round == 2);
+            assert_eq!(is_accepted(&reply), round == 2);
         }
     }
 }
@@ -237,37 +237,37 @@ async fn a_full_acceptor_refuses_new_councils_and_keeps_the_others() {
     for council in [first, second] {
         assert!(is_promised(&request(&writer, &device, council, device.prepare(1, 1)).await.unwrap()));
     }
-    let told = request(&writer, &device, third, device.prepare(1, 1)).await.unwrap();
-    assert_eq!(refusal(&told), Some(RequestRefusal::TooManyCouncils));
-    let told = request(&writer, &device, third, AcceptorRequest::Fetch { after: Slot(0) }).await.unwrap();
-    assert_eq!(refusal(&told), None, "who only reads takes no room");
+    let reply = request(&writer, &device, third, device.prepare(1, 1)).await.unwrap();
+    assert_eq!(refusal(&reply), Some(RequestRefusal::TooManyCouncils));
+    let reply = request(&writer, &device, third, AcceptorRequest::Fetch { after: Slot(0) }).await.unwrap();
+    assert_eq!(refusal(&reply), None, "a read does not count towards the limit");
 
     let accept = |slot, size| request(&writer, &device, first, device.accept(first, slot, 1, size));
     assert!(is_accepted(&accept(1, 1600).await.unwrap()));
     assert_eq!(
         refusal(&accept(2, 1600).await.unwrap()),
         Some(RequestRefusal::Full),
-        "more bytes than it may have"
+        "the value exceeds the bytes of the quota"
     );
     assert!(is_promised(&request(&writer, &device, first, device.prepare(2, 1)).await.unwrap()));
     assert_eq!(
         refusal(&accept(2, 1600).await.unwrap()),
         Some(RequestRefusal::Full),
-        "a promise makes no room"
+        "a promise does not raise the quota"
     );
     assert!(is_accepted(&accept(2, 0).await.unwrap()));
     assert!(is_accepted(&accept(3, 0).await.unwrap()));
     assert_eq!(
         refusal(&accept(4, 0).await.unwrap()),
         Some(RequestRefusal::Full),
-        "more slots than it may have"
+        "the slot exceeds the slots of the quota"
     );
-    assert!(is_accepted(&accept(1, 1600).await.unwrap()), "what is there can be had again");
+    assert!(is_accepted(&accept(1, 1600).await.unwrap()), "a repeated request for a stored slot is accepted");
 
     let snapshot = CouncilSnapshot { slot: Slot(3), bytes: vec![1; 100].into() };
-    let told = request(&writer, &device, first, AcceptorRequest::Compact { snapshot }).await.unwrap();
-    assert!(matches!(told, AcceptorReply::Compacted { slot: Slot(3), .. }));
-    assert!(is_accepted(&accept(4, 1600).await.unwrap()), "compacted, it goes on");
+    let reply = request(&writer, &device, first, AcceptorRequest::Compact { snapshot }).await.unwrap();
+    assert!(matches!(reply, AcceptorReply::Compacted { slot: Slot(3), .. }));
+    assert!(is_accepted(&accept(4, 1600).await.unwrap()), "the council has room after the compaction");
     let store = reopen(&disk, writer).await;
     assert_eq!((store.councils(), store.knows(&third)), (2, false));
     let usage = store.load(first).unwrap();
@@ -340,10 +340,10 @@ async fn a_refused_request_changes_nothing() {
         ),
     ];
     for (why, wrong) in wrong {
-        let told = request(&writer, &device, COUNCIL, wrong.clone()).await.unwrap();
-        assert_eq!(refusal(&told), Some(why), "{wrong:?}");
+        let reply = request(&writer, &device, COUNCIL, wrong.clone()).await.unwrap();
+        assert_eq!(refusal(&reply), Some(why), "{wrong:?}");
     }
-    assert!(disk.image() == before, "not a byte on the disk has changed");
+    assert!(disk.image() == before, "a refused request does not change the disk");
     assert!(is_accepted(&request(&writer, &device, COUNCIL, accept(slot.1, &good)).await.unwrap()));
 }
 
@@ -351,30 +351,34 @@ async fn a_refused_request_changes_nothing() {
 async fn a_watcher_receives_votes_until_it_disconnects() {
     let (disk, device) = (FaultyDisk::default(), Device::new(1));
     let writer = start(&disk, AcceptorLimits { watchers: 2, ..AcceptorLimits::default() });
-    let lines: Vec<_> = (0..4)
+    let connections: Vec<_> = (0..4)
         .map(|id| {
-            let (heard, told) = sync::channel();
-            (Line { id, heard }, told)
+            let (pushes, received) = sync::channel();
+            (TestWatcher { id, pushes }, received)
         })
         .collect();
-    let mut told = Vec::new();
+    let mut watchers = Vec::new();
     let requester = device.requester;
-    for (line, hears) in lines {
-        let id = line.id;
+    for (watcher, received) in connections {
+        let id = watcher.id;
         if id < 3 {
             writer.joined(id);
         }
         writer
-            .request(COUNCIL, requester, AcceptorRequest::Fetch { after: Slot(0) }, Some(line), &Ed25519)
+            .request(COUNCIL, requester, AcceptorRequest::Fetch { after: Slot(0) }, Some(watcher), &Ed25519)
             .await
             .unwrap();
-        told.push(hears);
+        watchers.push(received);
     }
-    assert_eq!(writer.watchers(COUNCIL), 2, "the third is beyond the limit, and the fourth was gone");
+    assert_eq!(
+        writer.watchers(COUNCIL),
+        2,
+        "the third watcher exceeds the limit, and the fourth had disconnected"
+    );
     let vote = |slot, from: u32| {
-        let (heard, _) = sync::channel();
+        let (pushes, _) = sync::channel();
         let accept = device.accept(COUNCIL, slot, 1, 0);
-        writer.request(COUNCIL, requester, accept, Some(Line { id: from, heard }), &Ed25519)
+        writer.request(COUNCIL, requester, accept, Some(TestWatcher { id: from, pushes }), &Ed25519)
     };
     vote(1, 0).await.unwrap();
     vote(1, 0).await.unwrap();
@@ -386,9 +390,9 @@ async fn a_watcher_receives_votes_until_it_disconnects() {
             AcceptorReply::Voted { slot, .. } if push.incarnation == 42 && push.council == COUNCIL => slot.0,
             other => panic!("{other:?}"),
         };
-        told[number].try_iter().map(slot).collect::<Vec<_>>()
+        watchers[number].try_iter().map(slot).collect::<Vec<_>>()
     };
-    assert_eq!(slots(0), [2, 3], "who asked is answered, and hears the others");
-    assert_eq!(slots(1), [1, 2], "each vote once, until it leaves");
+    assert_eq!(slots(0), [2, 3], "a voter receives no push of its own vote");
+    assert_eq!(slots(1), [1, 2], "a watcher receives each vote once until it disconnects");
     assert!(slots(2).is_empty() && slots(3).is_empty());
 }

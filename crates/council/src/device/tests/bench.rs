@@ -7,7 +7,7 @@ use holdoff_paxos::{Ballot, NodeId, Slot};
 
 use crate::device::{Device, DeviceStep, Input, Mail, Options, Output, Record};
 use crate::machine::{AcceptorInfo, CouncilChange, Machine, Members};
-use crate::simulation::Pen;
+use crate::simulation::TestSigner;
 use crate::{
     AcceptorReply, AcceptorRequest, Batch, CouncilId, CouncilState, OperationId, PublicKey, SignedOperation,
     Signer, SlotValue,
@@ -21,7 +21,7 @@ pub(super) struct Bench {
     pub(super) roll: u32,
     pub(super) acceptors: Vec<NodeId>,
     /// The requests of the last step that sent any.
-    asked: Vec<(NodeId, AcceptorRequest)>,
+    requests: Vec<(NodeId, AcceptorRequest)>,
 }
 
 pub(super) fn id(number: u64) -> OperationId {
@@ -40,21 +40,21 @@ impl Bench {
     }
 
     pub(super) fn with(options: Options) -> Self {
-        let mut bench = Self::unborn_with(options);
+        let mut bench = Self::not_started_with(options);
         // The first poll and the first reserve of ballots.
         bench.step(Input::Tick);
         bench
     }
 
     /// Creates a bench whose device has not run a step yet.
-    pub(super) fn unborn() -> Self {
-        Self::unborn_with(Options::default())
+    pub(super) fn not_started() -> Self {
+        Self::not_started_with(Options::default())
     }
 
-    fn unborn_with(options: Options) -> Self {
+    fn not_started_with(options: Options) -> Self {
         let device = Self::device(options);
         let acceptors = device.state().machine().acceptors().keys().copied().collect();
-        Self { device, now_us: 1_000_000, roll: 1 << 31, acceptors, asked: Vec::new() }
+        Self { device, now_us: 1_000_000, roll: 1 << 31, acceptors, requests: Vec::new() }
     }
 
     fn device(options: Options) -> Device<Members> {
@@ -67,7 +67,7 @@ impl Bench {
         let mut members = Members::create(mine, "me", (201..204).map(acceptor)).unwrap();
         members.admit(others, "other");
         let state = CouncilState::new(COUNCIL, members);
-        let [signer, verifier] = [Pen(mine); 2];
+        let [signer, verifier] = [TestSigner(mine); 2];
         Device::new(NodeId::derive(mine.as_bytes(), 1), Box::new(signer), Box::new(verifier), state, options)
     }
 
@@ -78,7 +78,7 @@ impl Bench {
         again.device = Self::device(Options::default());
         again.device.restore(Record::Snapshot(snapshot));
         again.device.restore(record);
-        again.asked.clear();
+        again.requests.clear();
         again
     }
 
@@ -93,14 +93,14 @@ impl Bench {
         let Ok(stored) = step.deferred.release(|_| Ok::<_, Infallible>(()));
         self.device.stored();
         let outputs: Vec<_> = step.at_once.into_iter().chain(stored).collect();
-        let asked = outputs.iter().filter_map(|output| match output {
+        let requests = outputs.iter().filter_map(|output| match output {
             Output::Send {
                 to,
                 request: request @ (AcceptorRequest::Prepare { .. } | AcceptorRequest::Accept { .. }),
             } => Some((*to, request.clone())),
             _ => None,
         });
-        self.asked = asked.collect();
+        self.requests = requests.collect();
         outputs
     }
 
@@ -130,7 +130,7 @@ impl Bench {
 
     /// Has an operation of the other member decided.
     pub(super) fn lose(&mut self, number: u64, change: &CouncilChange) -> Vec<Output> {
-        let value = self.value_of_another_wish(number, change);
+        let value = self.value_of_another_change(number, change);
         self.vote(0, 9, &value);
         self.vote(1, 9, &value)
     }
@@ -148,7 +148,7 @@ impl Bench {
         while self.device.wake_at() <= until_us {
             outputs.extend(self.wait_out());
             turns += 1;
-            assert!(turns < 100_000, "it is busy with itself");
+            assert!(turns < 100_000, "the device wakes without end");
         }
         self.now_us = until_us;
         outputs
@@ -156,7 +156,7 @@ impl Bench {
 
     /// Returns the ballot of the last prepare requests.
     pub(super) fn prepared(&self) -> Option<Ballot> {
-        self.asked.iter().find_map(|(_, request)| match request {
+        self.requests.iter().find_map(|(_, request)| match request {
             AcceptorRequest::Prepare { ballot, .. } => Some(*ballot),
             _ => None,
         })
@@ -164,7 +164,7 @@ impl Bench {
 
     /// Returns the last proposed value.
     pub(super) fn accepted_value(&self) -> Option<SlotValue> {
-        self.asked.iter().find_map(|(_, request)| match request {
+        self.requests.iter().find_map(|(_, request)| match request {
             AcceptorRequest::Accept { value, .. } => Some(value.clone()),
             _ => None,
         })
@@ -205,9 +205,9 @@ impl Bench {
 
     /// Lets all acceptors accept the last proposal, and promise the next slot if that was requested.
     pub(super) fn accept_all(&mut self) -> Vec<Output> {
-        let asked = std::mem::take(&mut self.asked);
+        let requests = std::mem::take(&mut self.requests);
         let mut outputs = Vec::new();
-        for (to, request) in asked {
+        for (to, request) in requests {
             let AcceptorRequest::Accept { slot, ballot, next, .. } = request else { continue };
             let next = next.map(|ballot| PromiseReply::Promise { ballot, accepted: None });
             let reply = AcceptReply::Accepted { ballot };
@@ -219,8 +219,8 @@ impl Bench {
 
     /// Like `accept_all`, without storing any records.
     pub(super) fn accept_all_unstored(&mut self) -> Vec<DeviceStep<CouncilChange>> {
-        let asked = std::mem::take(&mut self.asked);
-        let accepted = asked.into_iter().filter_map(|(from, request)| {
+        let requests = std::mem::take(&mut self.requests);
+        let accepted = requests.into_iter().filter_map(|(from, request)| {
             let AcceptorRequest::Accept { slot, ballot, .. } = request else { return None };
             let reply = AcceptReply::Accepted { ballot };
             let reply = AcceptorReply::Accepted { slot, reply, next: None, announced: Vec::new() };
@@ -276,8 +276,8 @@ impl Bench {
         self.reply(acceptor, AcceptorReply::History { votes, latest })
     }
 
-    pub(super) fn pen(&self) -> Pen {
-        Pen(self.device.key())
+    pub(super) fn signer(&self) -> TestSigner {
+        TestSigner(self.device.key())
     }
 
     /// Returns an operation of the other member.
@@ -291,12 +291,12 @@ impl Bench {
     }
 
     /// Returns the signer of the other member.
-    pub(super) fn other() -> Pen {
-        Pen(PublicKey::from_bytes([102; 32]))
+    pub(super) fn other() -> TestSigner {
+        TestSigner(PublicKey::from_bytes([102; 32]))
     }
 
     /// Returns the value that a member would propose after these decided values.
-    pub(super) fn value_after(&self, decided: &[SlotValue], by: Pen, number: u64) -> SlotValue {
+    pub(super) fn value_after(&self, decided: &[SlotValue], by: TestSigner, number: u64) -> SlotValue {
         let mut state = self.device.state().clone();
         for value in decided {
             state.apply(value, &by);
@@ -304,11 +304,16 @@ impl Bench {
         Self::value_on(&state, by, number, &add(number))
     }
 
-    fn value_of_another_wish(&self, number: u64, change: &CouncilChange) -> SlotValue {
+    fn value_of_another_change(&self, number: u64, change: &CouncilChange) -> SlotValue {
         Self::value_on(self.device.state(), Self::other(), number, change)
     }
 
-    fn value_on(state: &CouncilState<Members>, by: Pen, number: u64, change: &CouncilChange) -> SlotValue {
+    fn value_on(
+        state: &CouncilState<Members>,
+        by: TestSigner,
+        number: u64,
+        change: &CouncilChange,
+    ) -> SlotValue {
         let body = postcard::to_allocvec(change).unwrap().into();
         let operation = SignedOperation::sign(COUNCIL, id(number), state.applied(), body, &by);
         let batch =

@@ -20,7 +20,7 @@ fn requests(outputs: &[Output]) -> usize {
 }
 
 /// Returns the number of requests sent at once, and of requests sent after the records are stored.
-fn asked(bench: &mut Bench, input: Input<CouncilChange>) -> (usize, usize) {
+fn sent_requests(bench: &mut Bench, input: Input<CouncilChange>) -> (usize, usize) {
     let step = bench.unstored(input);
     let Ok(held) = step.deferred.release(|_| Ok::<_, std::convert::Infallible>(()));
     (requests(&step.at_once), requests(&held))
@@ -28,28 +28,28 @@ fn asked(bench: &mut Bench, input: Input<CouncilChange>) -> (usize, usize) {
 
 #[test]
 fn a_ballot_is_stored_before_it_is_sent() {
-    let mut bench = Bench::unborn();
+    let mut bench = Bench::not_started();
     let step = bench.unstored(submit(1, None));
     assert_eq!(requests(&step.at_once), 0);
-    let records = step.deferred.record().expect("something to store").clone();
+    let records = step.deferred.record().expect("the step has records").clone();
     let is_attempt = |record: &Record<_>| matches!(record, Record::Attempt(_));
     assert!(records.iter().any(is_attempt), "{records:?}");
     assert_eq!(
         step.deferred.release(|_| Err::<(), _>("disk full")),
         Err("disk full"),
-        "nothing is asked then"
+        "no request is sent if the write fails"
     );
 }
 
 #[test]
 fn a_reserved_ballot_is_sent_at_once() {
     let mut bench = Bench::new();
-    assert_eq!(asked(&mut bench, submit(1, None)), (3, 0));
+    assert_eq!(sent_requests(&mut bench, submit(1, None)), (3, 0));
 }
 
 #[test]
 fn a_ballot_of_an_unstored_reserve_waits() {
-    let mut bench = Bench::unborn();
+    let mut bench = Bench::not_started();
     drop(bench.unstored(submit(1, None)));
     // The disk has not finished when another device wins the slot and the next slot is due.
     let others = bench.value_of_another(9);
@@ -62,16 +62,16 @@ fn a_ballot_of_an_unstored_reserve_waits() {
 fn an_operation_with_mail_is_stored_before_it_is_sent() {
     let mut bench = Bench::new();
     let mail = Mail { to: bench.device.key(), message: "welcome".into() };
-    assert_eq!(asked(&mut bench, submit(1, Some(mail))), (0, 3));
+    assert_eq!(sent_requests(&mut bench, submit(1, Some(mail))), (0, 3));
 }
 
 #[test]
 fn a_restarted_device_skips_reserved_ballots() {
-    let mut bench = Bench::unborn();
+    let mut bench = Bench::not_started();
     let step = bench.unstored(Input::Tick);
     let records = step.deferred.record().cloned().unwrap_or_default();
     let reserved = records.into_iter().find(|record| matches!(record, Record::Reserved(_)));
-    let Some(Record::Reserved(reserve)) = reserved else { panic!("nothing was reserved") };
+    let Some(Record::Reserved(reserve)) = reserved else { panic!("the device reserved no ballots") };
     let mut bench = bench.restarted_with(Record::Reserved(reserve));
     bench.submit(1);
     assert_eq!(bench.prepared().map(holdoff_paxos::Ballot::attempt), Some(reserve.attempt + 1));
@@ -83,11 +83,11 @@ fn a_decision_is_reported_at_once_and_again_after_a_crash() {
     bench.submit(1);
     bench.promise(0);
     bench.promise(1);
-    let value = bench.accepted_value().expect("a value");
+    let value = bench.accepted_value().expect("the device proposes a value");
     let steps = bench.accept_all_unstored();
     let committed = Output::Ended { id: id(1), outcome: Outcome::Committed(Slot(1)) };
     assert!(steps.iter().any(|step| step.at_once.contains(&committed)));
-    assert!(steps.iter().all(|step| !step.is_urgent), "there is no hurry to store it");
+    assert!(steps.iter().all(|step| !step.is_urgent), "the records of a decision are not urgent");
     // None of the records was stored.
     let submitted = Record::Submitted { id: id(1), change: add(1), mail: None, birth_slot: Slot(0) };
     let mut bench = Bench::new().restarted_with(submitted);
@@ -136,7 +136,7 @@ fn mail_is_posted_when_a_majority_of_the_current_acceptors_has_it() {
     bench.lose(2, &CouncilChange::RemoveAcceptor(bench.acceptors[0]));
     bench.reply(1, AcceptorReply::Posted { id: id(1) });
     bench.reply(1, AcceptorReply::Posted { id: id(1) });
-    assert_eq!(bench.device.unposted_mail().count(), 1, "only one of those who decide has it");
+    assert_eq!(bench.device.unposted_mail().count(), 1, "only one of the current acceptors has the mail");
     bench.reply(2, AcceptorReply::Posted { id: id(1) });
     assert_eq!(bench.device.unposted_mail().count(), 0);
 }
@@ -157,7 +157,7 @@ fn an_operation_with_a_forgotten_outcome_is_unknown() {
     let mut bench = Bench::new();
     bench.submit(1);
     let outputs = passes(&mut bench, crate::SignedOperation::LIFETIME - 1);
-    assert!(!outputs.contains(&unknown), "it would be remembered");
+    assert!(!outputs.contains(&unknown), "the outcome would still be remembered");
     assert!(bench.device.pending().any(|pending| pending == id(1)));
 
     let mut bench = Bench::new();
@@ -203,7 +203,7 @@ fn announcements_are_limited_in_size() {
         Output::Send { request: AcceptorRequest::Prepare { announce, .. }, .. } => Some(announce.clone()),
         _ => None,
     });
-    let announced = announced.expect("another attempt");
+    let announced = announced.expect("the device starts another attempt");
     let bytes: usize = announced.iter().map(|operation| super::super::pending::weight(&operation.body)).sum();
     let each = bytes / announced.len();
     let most = super::super::pending::BATCH_BYTES;

@@ -54,7 +54,7 @@ fn a_proposing_device_adds_a_due_compaction_and_sends_its_snapshot() {
     assert!(bench.device.has_undelivered());
     bench.reply(0, floor(Slot(4)));
     bench.reply(1, floor(Slot(4)));
-    assert!(!bench.device.has_undelivered(), "a majority has it");
+    assert!(!bench.device.has_undelivered(), "a majority has the snapshot");
     let outputs = bench.wait(60 * SECOND);
     let to_last = snapshots_sent(&outputs);
     assert!(!to_last.is_empty() && to_last.iter().all(|(to, _)| *to == bench.acceptors[2]), "{to_last:?}");
@@ -86,7 +86,7 @@ fn an_idle_device_leaves_a_compaction_to_others_first() {
             .any(|output| matches!(output, Output::Send { request: AcceptorRequest::Prepare { .. }, .. }))
     };
     assert!(nothing(&bench.wait(3 * SECOND)));
-    assert!(!nothing(&bench.wait(6 * SECOND)), "no other device has done it");
+    assert!(!nothing(&bench.wait(6 * SECOND)), "no other device has compacted the council");
 
     let mut bench = Bench::with(eager());
     for number in 1..=3 {
@@ -101,7 +101,7 @@ fn an_idle_device_leaves_a_compaction_to_others_first() {
     let outputs = bench.wait(60 * SECOND);
     assert!(
         nothing(&outputs) && snapshots_sent(&outputs).is_empty(),
-        "another device has done it: {outputs:?}"
+        "another device has compacted the council: {outputs:?}"
     );
 }
 
@@ -125,9 +125,9 @@ fn a_full_acceptor_receives_a_snapshot_before_the_compaction() {
     let full = || AcceptorReply::Refused { slot: Some(Slot(2)), why: RequestRefusal::Full };
     bench.reply(1, full());
     bench.reply(2, full());
-    let relieved = snapshots_sent(&bench.wait(2 * SECOND));
+    let sent = snapshots_sent(&bench.wait(2 * SECOND));
     let expected: Vec<_> = bench.acceptors[1..].iter().map(|acceptor| (*acceptor, Slot(1))).collect();
-    assert_eq!(relieved, expected, "once, and not to who has room");
+    assert_eq!(sent, expected, "each full acceptor receives one snapshot, the other acceptor receives none");
     // The acceptors have room now.
     bench.reply(1, floor(Slot(1)));
     bench.reply(2, floor(Slot(1)));
@@ -135,7 +135,7 @@ fn a_full_acceptor_receives_a_snapshot_before_the_compaction() {
     if bench.device.state().compacted() == Slot(0) {
         bench.win();
     }
-    assert!(bench.device.state().compacted() > Slot(1), "all agree about this one");
+    assert!(bench.device.state().compacted() > Slot(1), "the compaction is decided");
 }
 
 #[test]
@@ -155,9 +155,16 @@ fn any_device_sends_a_missing_snapshot_after_a_while() {
     bench.reply(0, floor(Slot(1)));
     bench.reply(1, floor(Slot(1)));
     bench.reply(2, floor(Slot(0)));
-    assert_eq!(snapshots_sent(&bench.wait(3 * SECOND)), [], "the device that had it decided goes first");
+    assert_eq!(
+        snapshots_sent(&bench.wait(3 * SECOND)),
+        [],
+        "the device that submitted the compaction sends first"
+    );
     let to_last = snapshots_sent(&bench.wait(600 * SECOND));
-    assert!((3..20).contains(&to_last.len()), "again and again, more and more seldom: {to_last:?}");
+    assert!(
+        (3..20).contains(&to_last.len()),
+        "the device sends the snapshot repeatedly, with growing intervals: {to_last:?}"
+    );
     assert!(
         to_last.iter().all(|snapshots_sent| *snapshots_sent == (bench.acceptors[2], Slot(1))),
         "{to_last:?}"
@@ -196,16 +203,16 @@ fn a_snapshot_needs_a_majority_of_the_current_acceptors() {
     let mut bench = Bench::new();
     let bytes = bench.device.state().snapshot().bytes;
     let snapshot = CouncilSnapshot { slot: Slot(50), bytes };
-    let said = || AcceptorReply::Compacted { slot: Slot(50), digest: snapshot.digest() };
-    let is_asked_for = |outputs: &[Output]| {
+    let report = || AcceptorReply::Compacted { slot: Slot(50), digest: snapshot.digest() };
+    let requests_snapshot = |outputs: &[Output]| {
         outputs.iter().any(|output| matches!(output, Output::Send { request: AcceptorRequest::Snapshot, .. }))
     };
-    assert!(!is_asked_for(&bench.reply(0, said())));
+    assert!(!requests_snapshot(&bench.reply(0, report())));
     bench.lose(1, &CouncilChange::RemoveAcceptor(bench.acceptors[0]));
-    assert!(!is_asked_for(&bench.reply(1, said())), "the first one does not count any more");
+    assert!(!requests_snapshot(&bench.reply(1, report())), "the report of a removed acceptor does not count");
     bench.reply(1, AcceptorReply::Snapshot(snapshot.clone()));
     assert_eq!(bench.device.state().applied(), Slot(1));
-    assert!(is_asked_for(&bench.reply(2, said())));
+    assert!(requests_snapshot(&bench.reply(2, report())));
     bench.reply(2, AcceptorReply::Snapshot(snapshot.clone()));
     assert_eq!(bench.device.state().applied(), Slot(50));
 }

@@ -1,4 +1,4 @@
-//! The store on a disk that tears writes, cut at every one of them.
+//! The store on a disk with torn writes: the power fails at every disk step.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ type Change = Vec<u8>;
 
 const COUNCIL: CouncilId = CouncilId([9; 16]);
 
-/// What a store should hold, each row under a name that sorts as [`Store::load`] gives them.
+/// The expected content of a store. The keys of the rows sort in the order of [`Store::load`].
 #[derive(Clone, Default, PartialEq, Debug)]
 struct Model {
     key: Option<PublicKey>,
@@ -33,24 +33,24 @@ struct Model {
     rows: BTreeMap<(u8, Vec<u8>), Record<Change>>,
 }
 
-/// One thing that is stored as a whole.
+/// An action that the store performs atomically.
 #[derive(Clone, Debug)]
-enum Deed {
-    Enter(PublicKey, CouncilSnapshot),
-    GoBy(PublicKey),
+enum Action {
+    Join(PublicKey, CouncilSnapshot),
+    SetKey(PublicKey),
     Write(Vec<Record<Change>>),
 }
 
 impl Model {
-    fn after(&self, deed: &Deed) -> Self {
+    fn after(&self, action: &Action) -> Self {
         let mut model = self.clone();
-        match deed {
-            Deed::Enter(key, snapshot) => {
+        match action {
+            Action::Join(key, snapshot) => {
                 model.key = Some(*key);
                 model.take(Record::Snapshot(snapshot.clone()));
             }
-            Deed::GoBy(key) => model.key = Some(*key),
-            Deed::Write(records) => records.iter().cloned().for_each(|record| model.take(record)),
+            Action::SetKey(key) => model.key = Some(*key),
+            Action::Write(records) => records.iter().cloned().for_each(|record| model.take(record)),
         }
         model
     }
@@ -112,24 +112,24 @@ fn record(rng: &mut Rng) -> Record<Change> {
     }
 }
 
-/// A device's life: it enters a council, and goes on from there.
-fn incarnation(rng: &mut Rng, deeds: usize) -> Vec<Deed> {
+/// Returns random actions of a device. The first one joins a council.
+fn random_actions(rng: &mut Rng, count: usize) -> Vec<Action> {
     let key = |rng: &mut Rng| PublicKey::from_bytes([rng.u8(..); 32]);
-    let first = Deed::Enter(key(rng), snapshot(rng));
-    let later = (0..deeds).map(|_| match rng.u8(0..12) {
-        0 => Deed::GoBy(key(rng)),
-        _ => Deed::Write((0..rng.usize(1..6)).map(|_| record(rng)).collect()),
+    let first = Action::Join(key(rng), snapshot(rng));
+    let later = (0..count).map(|_| match rng.u8(0..12) {
+        0 => Action::SetKey(key(rng)),
+        _ => Action::Write((0..rng.usize(1..6)).map(|_| record(rng)).collect()),
     });
     std::iter::once(first).chain(later.collect::<Vec<_>>()).collect()
 }
 
-fn carry_out(store: &Store, deed: &Deed) -> Result<(), Error> {
-    match deed {
-        Deed::Enter(key, snapshot) => {
+fn perform(store: &Store, action: &Action) -> Result<(), Error> {
+    match action {
+        Action::Join(key, snapshot) => {
             store.initialize(&DeviceIdentity { council: COUNCIL, key: *key }, snapshot)
         }
-        Deed::GoBy(key) => store.set_key(key),
-        Deed::Write(records) => store.write(records.iter().cloned()),
+        Action::SetKey(key) => store.set_key(key),
+        Action::Write(records) => store.write(records.iter().cloned()),
     }
 }
 
@@ -141,15 +141,16 @@ fn holds(store: &Store, model: &Model) -> bool {
         && rows == model.rows.values().cloned().collect::<Vec<_>>()
 }
 
-/// Lives a life until the power is gone, and another one on what is left of the disk. Whether it was cut.
-fn cut_after(steps: u64, seed: u64, deeds: &[Deed], survived: &mut u64) -> bool {
+/// Performs the actions until the power fails after this many disk steps. Then reopens the store, checks it, and
+/// performs the actions again. Returns whether the power failed before the last action ended.
+fn lose_power_after(steps: u64, seed: u64, actions: &[Action], survived: &mut u64) -> bool {
     let (disk, mut model, mut rng) = (FaultyDisk::default(), Model::default(), Rng::with_seed(seed));
     disk.lose_power_after(steps);
     let mut interrupted = None;
     if let Ok(store) = Store::open_with(disk.handle(), 5) {
-        for deed in deeds {
-            let after = model.after(deed);
-            if carry_out(&store, deed).is_err() {
+        for action in actions {
+            let after = model.after(action);
+            if perform(&store, action).is_err() {
                 interrupted = Some(after);
                 break;
             }
@@ -161,39 +162,42 @@ fn cut_after(steps: u64, seed: u64, deeds: &[Deed], survived: &mut u64) -> bool 
     }
     disk.crash(|| rng.u32(..));
     let store = Store::open_with(disk.handle(), 6);
-    let store = store.unwrap_or_else(|error| panic!("seed {seed}, cut after {steps} steps: {error}"));
+    let store = store.unwrap_or_else(|error| panic!("seed {seed}, power loss after {steps} steps: {error}"));
     let after = interrupted.unwrap_or_default();
-    let is_there = !holds(&store, &model);
-    assert!(!is_there || holds(&store, &after), "seed {seed}, cut after {steps} steps");
-    assert!(model.key.is_none() || store.incarnation() == 5, "who has entered a council stays who it is");
-    if is_there {
+    let has_survived = !holds(&store, &model);
+    assert!(!has_survived || holds(&store, &after), "seed {seed}, power loss after {steps} steps");
+    assert!(
+        model.key.is_none() || store.incarnation() == 5,
+        "a device that has joined a council keeps its incarnation"
+    );
+    if has_survived {
         *survived += 1;
         model = after;
     }
-    // What it goes on with is as good as ever.
-    for deed in deeds {
-        carry_out(&store, deed).unwrap();
-        model = model.after(deed);
+    // The reopened store works as before.
+    for action in actions {
+        perform(&store, action).unwrap();
+        model = model.after(action);
     }
-    assert!(holds(&store, &model), "seed {seed}, cut after {steps} steps");
+    assert!(holds(&store, &model), "seed {seed}, power loss after {steps} steps");
     true
 }
 
-/// `HOLDOFF_SEED=… cargo test -p holdoff-council --lib cut_at_any_step` begins at another seed.
+/// `HOLDOFF_SEED=… cargo test -p holdoff-council --lib a_power_loss_loses_no` begins at another seed.
 #[test]
 fn a_power_loss_loses_no_acknowledged_step_and_splits_none() {
     let first = std::env::var("HOLDOFF_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0);
-    let (mut cuts, mut survived) = (0_u64, 0);
+    let (mut losses, mut survived) = (0_u64, 0);
     for seed in first..first + 12_u64 {
-        let deeds = incarnation(&mut Rng::with_seed(seed), 12);
+        let actions = random_actions(&mut Rng::with_seed(seed), 12);
         let steps = (1..).take_while(|steps| {
-            // The same cut, and other sectors of what was not synced yet.
-            (0..2).all(|again| cut_after(*steps, seed * 2 + again, &deeds, &mut survived))
+            // The same disk step with another choice of surviving unsynced sectors.
+            (0..2).all(|again| lose_power_after(*steps, seed * 2 + again, &actions, &mut survived))
         });
-        cuts += steps.count() as u64;
+        losses += steps.count() as u64;
     }
-    println!("cut at {cuts} steps, twice each; {survived} times what was interrupted was there all the same");
-    assert!(cuts > 500 && survived > 20);
+    println!("power loss at {losses} steps, twice each; {survived} interrupted actions survived");
+    assert!(losses > 500 && survived > 20);
 }
 
 #[test]
@@ -201,11 +205,11 @@ fn a_store_keeps_its_records() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("device.redb");
     let mut model = Model::default();
-    for deed in incarnation(&mut Rng::with_seed(3), 60) {
+    for action in random_actions(&mut Rng::with_seed(3), 60) {
         let store = Store::open(&path).unwrap();
         assert!(holds(&store, &model));
-        carry_out(&store, &deed).unwrap();
-        model = model.after(&deed);
+        perform(&store, &action).unwrap();
+        model = model.after(&action);
     }
     assert!(holds(&Store::open(&path).unwrap(), &model));
 }

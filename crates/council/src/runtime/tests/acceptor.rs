@@ -49,8 +49,8 @@ impl Acceptor {
 
     /// Returns whether the first slot is only in the snapshot.
     pub(super) async fn has_compacted(&self, council: CouncilId) -> bool {
-        let stranger = SecretKey::generate().unwrap();
-        let (link, _) = link(&stranger, self.key, &self.address, &LinkOptions::default()).unwrap();
+        let unlisted = SecretKey::generate().unwrap();
+        let (link, _) = link(&unlisted, self.key, &self.address, &LinkOptions::default()).unwrap();
         let request = AcceptorRequest::Fetch { after: Slot(0) };
         let reply: LinkReply =
             link.call_value(&LinkRequest::Council { incarnation: 0, council, request }).await.unwrap();

@@ -5,19 +5,19 @@ use super::*;
 use crate::Quota;
 use crate::acceptor::AcceptorLimits;
 
-/// So many may wait for the same thing.
-const PLACES: usize = 256;
+/// The maximum number of callers that wait for the same operation.
+const LIMIT: usize = 256;
 const BEYOND: usize = 40;
 
-/// How many of them were told that the device is busy; the others have waited in vain.
-async fn busy<T>(asking: impl Iterator<Item = T>) -> usize
+/// Returns the number of calls that fail with [`Error::Busy`]. The others must time out.
+async fn busy<T>(calls: impl Iterator<Item = T>) -> usize
 where
     T: Future<Output = Result<bool, Error>> + Send + 'static,
 {
-    let asking: Vec<_> = asking.map(tokio::spawn).collect();
+    let calls: Vec<_> = calls.map(tokio::spawn).collect();
     let mut busy = 0;
-    for asked in asking {
-        match asked.await.unwrap() {
+    for call in calls {
+        match call.await.unwrap() {
             Err(Error::Busy) => busy += 1,
             other => assert!(matches!(other, Ok(false)), "{other:?}"),
         }
@@ -35,12 +35,12 @@ async fn a_caller_beyond_the_limit_gets_busy() {
     let (while_busy, add) = (Duration::from_secs(3), Duration::from_millis(10));
     assert_eq!(one.submit(a_guest(), None, add).await.unwrap(), Outcome::Unknown);
     let reading =
-        (0..PLACES + BEYOND).map(|_| one.clone()).map(|one| async move { one.catch_up(while_busy).await });
+        (0..LIMIT + BEYOND).map(|_| one.clone()).map(|one| async move { one.catch_up(while_busy).await });
     let settling =
-        (0..PLACES + BEYOND).map(|_| one.clone()).map(|one| async move { one.settle(while_busy).await });
+        (0..LIMIT + BEYOND).map(|_| one.clone()).map(|one| async move { one.settle(while_busy).await });
     assert_eq!(tokio::join!(busy(reading), busy(settling)), (BEYOND, BEYOND));
     acceptors[0].start().await;
-    assert!(one.catch_up(SOON).await.unwrap(), "those who have gone take no room");
+    assert!(one.catch_up(SOON).await.unwrap(), "callers that have timed out do not count towards the limit");
     assert!(one.settle(SOON).await.unwrap());
 }
 
@@ -58,7 +58,7 @@ async fn a_slow_subscriber_learns_how_many_events_it_missed() {
     assert_eq!(events.next().await, Some(CouncilEvent::Lagged(end.0 - 4)));
     for slot in end.0 - 3..=end.0 {
         let Some(CouncilEvent::Applied(applied)) = events.next().await else {
-            panic!("slot {slot} was not told")
+            panic!("there is no event of slot {slot}")
         };
         assert_eq!(applied.slot, Slot(slot));
     }
@@ -134,5 +134,5 @@ async fn an_invitation_is_kept_until_the_invited_device_connects() {
             }
         }
     };
-    tokio::time::timeout(SOON, all_gone).await.expect("the letters are gone");
+    tokio::time::timeout(SOON, all_gone).await.expect("the acceptors have deleted the mail");
 }

@@ -10,7 +10,7 @@ async fn invited(folder: &Path, by: &Council<Members>) -> Joining {
     joining
 }
 
-async fn come(
+async fn accept_invitation(
     joining: Joining,
     by: PublicKey,
     council: CouncilId,
@@ -34,7 +34,7 @@ async fn a_member_added_after_the_snapshot_can_invite() {
     let two = join(&folders.path().join("two"), &one, "second", &acceptors).await;
     let id = two.status().await.unwrap().council;
     let three = invited(&folders.path().join("three"), &two).await;
-    let three = come(three, two.key(), id, &acceptors).await;
+    let three = accept_invitation(three, two.key(), id, &acceptors).await;
     assert_committed(&three.submit(a_guest(), None, SOON).await.unwrap());
 }
 
@@ -49,7 +49,7 @@ async fn an_invitation_stays_valid_after_its_sender_rotated_its_key() {
     // From here on no member has the key that signed the invitation.
     assert_committed(&one.compact(SOON).await.unwrap());
     assert!(one.settle(SOON).await.unwrap());
-    let two = come(two, old, id, &acceptors).await;
+    let two = accept_invitation(two, old, id, &acceptors).await;
     assert_committed(&two.submit(a_guest(), None, SOON).await.unwrap());
 }
 
@@ -96,7 +96,11 @@ async fn the_key_of_a_failed_rotation_is_deleted() {
     let (one, mut acceptors) = without_a_majority(&path).await;
     let (_, outcome) = one.rotate(Duration::from_millis(300)).await.unwrap();
     assert_eq!(outcome, Outcome::Unknown);
-    assert_eq!(Folder::find(&path).unwrap().keys().unwrap().len(), 2, "it may still be needed");
+    assert_eq!(
+        Folder::find(&path).unwrap().keys().unwrap().len(),
+        2,
+        "the device keeps both keys while the outcome is unknown"
+    );
     for acceptor in &mut acceptors[..2] {
         acceptor.start().await;
     }
@@ -116,9 +120,9 @@ async fn a_device_follows_an_acceptor_to_its_new_address() {
     assert_committed(&one.submit(CouncilChange::RemoveAcceptor(before.id), None, SOON).await.unwrap());
     let (after, outcome) = one.add_acceptor(&acceptors[2].address(), SOON).await.unwrap();
     assert_committed(&outcome);
-    assert_eq!(after.id(), before.id, "the same one, elsewhere");
+    assert_eq!(after.id(), before.id, "an acceptor with another address keeps its id");
 
-    // It hears of both changes in one answer: for it the acceptor was never away.
+    // The device learns both changes from one reply, so that for it the acceptor was never removed.
     let two = open(&path);
     assert!(two.catch_up(SOON).await.unwrap());
     acceptors[1].stop().await;

@@ -14,7 +14,7 @@ use holdoff_council::{
 use holdoff_disk::faulty::FaultyDisk;
 use tokio::task::coop::unconstrained;
 
-use super::{Cheap, number, question, requester};
+use super::{TestSigner, mutated_request, number, requester};
 
 /// A small quota, so that a council is full within the short life of a process.
 const QUOTA: Quota = Quota { slots: 6, bytes: 1000, announced: 8, mail_messages: 2 };
@@ -22,14 +22,19 @@ const QUOTA: Quota = Quota { slots: 6, bytes: 1000, announced: 8, mail_messages:
 /// The number of requests that wait for the disk at once.
 const AT_ONCE: u64 = 64;
 /// The number of such batches before the process is killed.
-const CROWDS: u64 = 16;
+const BATCHES: u64 = 16;
 /// The number of councils in the requests, and the limit of councils.
 const COUNCILS: u8 = 5;
-const TAKEN: usize = 4;
+const MAX_COUNCILS: usize = 4;
 
 fn limits() -> AcceptorLimits {
     // Two of the four councils fit into memory.
-    AcceptorLimits { councils: TAKEN, council: QUOTA, memory_bytes: 16_000, ..AcceptorLimits::default() }
+    AcceptorLimits {
+        councils: MAX_COUNCILS,
+        council: QUOTA,
+        memory_bytes: 16_000,
+        ..AcceptorLimits::default()
+    }
 }
 
 #[derive(Debug)]
@@ -56,7 +61,7 @@ struct Mirror {
 
 #[derive(Default, Debug)]
 struct DeviceCounters {
-    asked: u64,
+    requested: u64,
     read: u64,
     refused: BTreeMap<&'static str, u64>,
     stored: u64,
@@ -71,26 +76,26 @@ impl Mirror {
         request: AcceptorRequest,
     ) -> Vec<AcceptorReply> {
         let is_known = self.acceptors.contains_key(&council);
-        if !request.only_reads() && !is_known && self.acceptors.len() >= TAKEN {
+        if !request.only_reads() && !is_known && self.acceptors.len() >= MAX_COUNCILS {
             *self.counts.refused.entry(RequestRefusal::TooManyCouncils.name()).or_default() += 1;
             return vec![AcceptorReply::Refused { slot: None, why: RequestRefusal::TooManyCouncils }];
         }
         let mut acceptor =
             self.acceptors.remove(&council).unwrap_or_else(|| CouncilAcceptor::new(council, QUOTA));
-        let held = acceptor.answer(requester, request, &Cheap);
+        let held = acceptor.answer(requester, request, &TestSigner);
         let is_stored = held.record().is_some();
         self.counts.stored += u64::from(is_stored);
         if is_known || is_stored {
             self.acceptors.insert(council, acceptor);
         }
         let answers = held.release(|_| Ok::<_, ()>(())).unwrap();
-        let told =
+        let replies =
             answers.into_iter().filter(|answer| answer.to == Recipient::Requester).map(|answer| answer.reply);
-        let told: Vec<_> = told.collect();
-        if let Some(AcceptorReply::Refused { why, .. }) = told.first() {
+        let replies: Vec<_> = replies.collect();
+        if let Some(AcceptorReply::Refused { why, .. }) = replies.first() {
             *self.counts.refused.entry(why.name()).or_default() += 1;
         }
-        told
+        replies
     }
 }
 
@@ -104,7 +109,7 @@ fn without_announcements(mut replies: Vec<AcceptorReply>) -> Vec<AcceptorReply> 
     replies
 }
 
-fn looks(acceptor: &CouncilAcceptor) -> impl PartialEq + std::fmt::Debug + use<> {
+fn summary(acceptor: &CouncilAcceptor) -> impl PartialEq + std::fmt::Debug + use<> {
     (acceptor.bytes(), acceptor.slots(), acceptor.latest(), acceptor.floor(), acceptor.mail_count())
 }
 
@@ -114,12 +119,12 @@ fn start(disk: &FaultyDisk) -> (Writer<NullWatcher>, JoinHandle<()>) {
 
 /// Sends all these requests at once, and compares the answers.
 async fn request(writer: &Writer<NullWatcher>, mirror: &mut Mirror, seeds: std::ops::Range<u64>) {
-    let (mut asked, mut expected) = (Vec::new(), Vec::new());
+    let (mut requests, mut expected) = (Vec::new(), Vec::new());
     for seed in seeds.clone() {
         let mut rng = Rng::with_seed(seed);
         let council = CouncilId([rng.u8(0..COUNCILS); 16]);
-        let bytes = question(&mut rng, council);
-        mirror.counts.asked += 1;
+        let bytes = mutated_request(&mut rng, council);
+        mirror.counts.requested += 1;
         let Ok(LinkRequest::Council { incarnation, council, request }) = holdoff_net::decode(&bytes) else {
             continue;
         };
@@ -127,19 +132,25 @@ async fn request(writer: &Writer<NullWatcher>, mirror: &mut Mirror, seeds: std::
         let requester =
             Requester { node: NodeId::derive(requester().key.as_bytes(), incarnation), ..requester() };
         expected.push(mirror.answer(council, &requester, request.clone()));
-        asked.push(writer.request(council, requester, request, rng.bool().then_some(NullWatcher), &Cheap));
+        requests.push(writer.request(
+            council,
+            requester,
+            request,
+            rng.bool().then_some(NullWatcher),
+            &TestSigner,
+        ));
     }
     // The requests enter the queue in this order and are answered in it, unless tokio suspends some of them before
     // that.
-    let told = unconstrained(join_all(asked)).await;
-    for (told, expected) in told.into_iter().zip(expected) {
-        let told = told.unwrap_or_else(|stopped| panic!("{}: {stopped}", replay(&seeds)));
-        assert_eq!(without_announcements(told), without_announcements(expected), "{}", replay(&seeds));
+    let replies = unconstrained(join_all(requests)).await;
+    for (replies, expected) in replies.into_iter().zip(expected) {
+        let replies = replies.unwrap_or_else(|stopped| panic!("{}: {stopped}", replay(&seeds)));
+        assert_eq!(without_announcements(replies), without_announcements(expected), "{}", replay(&seeds));
     }
 }
 
 fn replay(seeds: &std::ops::Range<u64>) -> String {
-    let cases = AT_ONCE * CROWDS;
+    let cases = AT_ONCE * BATCHES;
     let first = seeds.start - seeds.start % cases;
     format!(
         "replay with HOLDOFF_FUZZ_SEED={first} HOLDOFF_FUZZ_CASES={cases} cargo test -p holdoff-council \
@@ -154,12 +165,12 @@ fn check_stored(disk: &FaultyDisk, mirror: &Mirror) {
     let kept = mirror
         .acceptors
         .values()
-        .filter(|acceptor| looks(acceptor) != looks(&CouncilAcceptor::new(CouncilId([0; 16]), QUOTA)));
+        .filter(|acceptor| summary(acceptor) != summary(&CouncilAcceptor::new(CouncilId([0; 16]), QUOTA)));
     assert_eq!((store.incarnation(), store.councils()), (7, kept.count()));
     for (council, acceptor) in &mirror.acceptors {
         let mut again = CouncilAcceptor::new(*council, QUOTA);
         store.load(*council).unwrap().into_iter().for_each(|record| again.restore(record));
-        assert_eq!(looks(&again), looks(acceptor));
+        assert_eq!(summary(&again), summary(acceptor));
     }
 }
 
@@ -167,13 +178,13 @@ fn check_stored(disk: &FaultyDisk, mirror: &Mirror) {
 async fn a_writer_survives_malformed_requests() {
     let (start_at, cases) = (number("HOLDOFF_FUZZ_SEED", 0), number("HOLDOFF_FUZZ_CASES", 300_000));
     let mut mirror = Mirror::default();
-    for incarnation in (start_at..start_at + cases).step_by(usize::try_from(AT_ONCE * CROWDS).unwrap()) {
+    for incarnation in (start_at..start_at + cases).step_by(usize::try_from(AT_ONCE * BATCHES).unwrap()) {
         mirror.acceptors.clear();
         let (disk, mut rng) = (FaultyDisk::default(), Rng::with_seed(incarnation));
         let (writer, thread) = start(&disk);
         writer.joined(1);
-        for crowd in 0..CROWDS {
-            let first = incarnation + crowd * AT_ONCE;
+        for batch in 0..BATCHES {
+            let first = incarnation + batch * AT_ONCE;
             request(&writer, &mut mirror, first..(first + AT_ONCE).min(start_at + cases)).await;
         }
         drop(writer);
@@ -184,9 +195,12 @@ async fn a_writer_survives_malformed_requests() {
     }
     let counts = &mirror.counts;
     println!("{counts:?}");
-    assert_eq!(counts.asked, cases, "every case was put");
+    assert_eq!(counts.requested, cases, "every case was requested");
     let refusals = ["foreign_ballot", "unsigned", "full", "too_many_councils"];
     let is_hit = |refusal: &&str| counts.refused.get(*refusal).is_some_and(|times| times * 1000 > cases);
-    assert!(cases < 10_000 || refusals.iter().all(is_hit), "the mutations miss the point: {counts:?}");
+    assert!(
+        cases < 10_000 || refusals.iter().all(is_hit),
+        "too few requests were refused for each reason: {counts:?}"
+    );
     assert!(cases < 10_000 || counts.stored * 20 > cases, "{counts:?}");
 }

@@ -107,8 +107,8 @@ impl fmt::Display for Bindings {
             if index > 0 {
                 f.write_str("\n")?;
             }
-            for (place, (variable, value)) in self.variables.iter().zip(values).enumerate() {
-                write!(f, "{}?{variable} = {value}", if place > 0 { ", " } else { "" })?;
+            for (column, (variable, value)) in self.variables.iter().zip(values).enumerate() {
+                write!(f, "{}?{variable} = {value}", if column > 0 { ", " } else { "" })?;
             }
         }
         Ok(())

@@ -267,7 +267,7 @@ impl Display for In<'_, Expression> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self.1 {
             Expression::Value(value) => value.fmt(f),
-            Expression::Variable(place) => match self.0.variables.get(*place) {
+            Expression::Variable(index) => match self.0.variables.get(*index) {
                 Some(name) => write!(f, "?{name}"),
                 None => f.write_str("_"),
             },

@@ -248,12 +248,12 @@ impl Parser<'_> {
         let (mut left, mut depth) = side(self)?;
         let known = || Operator::ALL.into_iter().filter(|operator| is_between(*operator));
         while let Some(operator) = known().find(|operator| self.is_at(operator.sign())) {
-            let place = self.at;
+            let start = self.at;
             self.at += 1;
             let (right, right_depth) = side(self)?;
             depth = depth.max(right_depth) + 1;
             if depth > DEPTH {
-                self.at = place;
+                self.at = start;
                 return Err(self.too_deep());
             }
             left = Expression::Calculation(Box::new(left), operator, Box::new(right));
@@ -269,10 +269,10 @@ impl Parser<'_> {
             Token::Word(word) => Expression::Value(Value::Symbol(word)),
             Token::Text(text) => Expression::Value(Value::Text(text)),
             Token::Variable(name) => {
-                let Some(place) = self.variables.iter().position(|known| *known == name) else {
+                let Some(index) = self.variables.iter().position(|known| *known == name) else {
                     return Err(self.unknown(&name));
                 };
-                Expression::Variable(place)
+                Expression::Variable(index)
             }
             Token::Sign("_") => {
                 return Err(self.problem(

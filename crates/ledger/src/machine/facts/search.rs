@@ -63,7 +63,7 @@ impl<'a> Search<'a> {
     fn each_fact(
         &mut self,
         pattern: &'a Pattern,
-        mut go_on: impl FnMut(&mut Self) -> Result<bool, GoalError>,
+        mut next: impl FnMut(&mut Self) -> Result<bool, GoalError>,
     ) -> Result<bool, GoalError> {
         let start = self.start(pattern)?;
         let known = self.bound.clone();
@@ -72,7 +72,7 @@ impl<'a> Search<'a> {
                 break;
             }
             self.step()?;
-            let is_enough = self.matches(pattern, fact)? && go_on(self)?;
+            let is_enough = self.matches(pattern, fact)? && next(self)?;
             self.bound.clone_from(&known);
             if is_enough {
                 return Ok(true);
@@ -87,7 +87,7 @@ impl<'a> Search<'a> {
         let mut values = Vec::new();
         for term in &pattern.terms {
             match term {
-                Term::Is(Expression::Variable(place)) if self.value_of(*place).is_none() => break,
+                Term::Is(Expression::Variable(index)) if self.value_of(*index).is_none() => break,
                 Term::Is(expression) => values.push(self.copy(expression)?),
                 Term::Any => break,
             }
@@ -103,7 +103,7 @@ impl<'a> Search<'a> {
         for (term, value) in pattern.terms.iter().zip(fact.arguments()) {
             let fits = match term {
                 Term::Any => true,
-                Term::Is(Expression::Variable(place)) => match self.bound.get_mut(*place) {
+                Term::Is(Expression::Variable(index)) => match self.bound.get_mut(*index) {
                     Some(Some(known)) => *known == value,
                     Some(unknown) => {
                         *unknown = Some(value);
@@ -142,8 +142,8 @@ impl<'a> Search<'a> {
     fn effects(&mut self) -> Result<BTreeMap<Fact, Option<()>>, GoalError> {
         let mut wanted = BTreeMap::new();
         for kind in [Kind::Retract, Kind::Assert] {
-            for place in 0..self.found.len() {
-                let values = self.found.get(place).into_iter().flatten();
+            for index in 0..self.found.len() {
+                let values = self.found.get(index).into_iter().flatten();
                 self.bound = values.map(|value| Some(*value)).collect();
                 for effect in self.goal.effects.iter().filter(|effect| effect.kind == kind) {
                     let fact = self.effect(effect)?;
@@ -191,8 +191,8 @@ impl<'a> Search<'a> {
         let (left, operator, right) = match expression {
             Expression::Value(value) => return Ok(Cow::Borrowed(value)),
             // The parser has checked that the variable is bound here.
-            Expression::Variable(place) => {
-                return self.value_of(*place).map(Cow::Borrowed).ok_or(GoalError::NoMatch);
+            Expression::Variable(index) => {
+                return self.value_of(*index).map(Cow::Borrowed).ok_or(GoalError::NoMatch);
             }
             Expression::Calculation(left, operator, right) => (left, operator, right),
         };
@@ -209,8 +209,8 @@ impl<'a> Search<'a> {
         Ok(value.into_owned())
     }
 
-    fn value_of(&self, place: usize) -> Option<&'a Value> {
-        self.bound.get(place).copied().flatten()
+    fn value_of(&self, index: usize) -> Option<&'a Value> {
+        self.bound.get(index).copied().flatten()
     }
 
     fn step(&mut self) -> Result<(), GoalError> {

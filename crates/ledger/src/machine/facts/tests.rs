@@ -171,7 +171,7 @@ fn a_problem_shows_its_position_and_the_expected_syntax() {
 
 #[test]
 fn each_kind_of_mistake_has_its_own_message() {
-    for (text, said) in [
+    for (text, expected) in [
         ("", "goal:1:1: unexpected end of the goal"),
         ("all:", "goal:1:5: unexpected end of the goal"),
         ("p(1) =>", "goal:1:8: unexpected end of the goal"),
@@ -196,7 +196,7 @@ fn each_kind_of_mistake_has_its_own_message() {
         ("p(ä)", "goal:1:3: unexpected character 'ä'"),
         ("p; q", "goal:1:2: unexpected character ';'"),
     ] {
-        assert!(problem(text).contains(said), "{text}:\n{}", problem(text));
+        assert!(problem(text).contains(expected), "{text}:\n{}", problem(text));
     }
 }
 
@@ -212,7 +212,7 @@ fn a_goal_whose_printed_text_is_too_long_is_rejected() {
 #[test]
 fn goals_beyond_the_limits_are_rejected() {
     let many = |one: &str, count: usize| vec![one; count].join(", ");
-    for (most, over, said) in [
+    for (most, over, expected) in [
         (many("p()", 32), many("p()", 33), "there are more than 32 conditions"),
         (
             format!("=> {}", many("+p()", 64)),
@@ -233,7 +233,7 @@ fn goals_beyond_the_limits_are_rejected() {
         (" ".repeat(65533) + "p()", " ".repeat(65534) + "p()", "expected at most 65536"),
     ] {
         assert!(most.parse::<Goal>().is_ok(), "{}", problem(&most));
-        assert!(problem(&over).contains(said), "{}", problem(&over));
+        assert!(problem(&over).contains(expected), "{}", problem(&over));
     }
     let variables = |count: usize| {
         let patterns: Vec<_> = (0..count).map(|n| format!("?v{n}")).collect();

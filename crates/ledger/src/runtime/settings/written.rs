@@ -231,14 +231,17 @@ mod tests {
     fn a_problem_is_reported_with_its_position() {
         assert!(problems("[ledger]\nlisten = \"here\"").contains("2:10: listen \"here\" is no address"));
         for nowhere in ["here", ":1", "a:0", "a b:1"] {
-            let said = problems(&format!("[ledger]\nadvertise = \"{nowhere}\""));
-            assert!(said.contains("2:13: advertise") && said.contains("a host and a port"), "{said}");
+            let message = problems(&format!("[ledger]\nadvertise = \"{nowhere}\""));
+            assert!(
+                message.contains("2:13: advertise") && message.contains("a host and a port"),
+                "{message}"
+            );
         }
         assert!(problems("[ledger]\nlease = \"2s\"").contains("2:9: lease is 2s"));
         assert!(problems("[ledger]\nelection = \"200ms\"").contains("2:12: heartbeat is 150ms"));
         assert!(problems("[ledger.gossip]\nfan_out = 0").contains("gossip.fan_out is 0"));
-        let said = problems("[ledger.gossip]\nfanout = 2");
-        assert!(said.contains("did you mean `fan_out`?"), "{said}");
+        let message = problems("[ledger.gossip]\nfanout = 2");
+        assert!(message.contains("did you mean `fan_out`?"), "{message}");
         assert!(problems("ledger = 1").contains("[ledger] is an integer"));
         assert!(
             problems(&format!("[ledger]\nname = \"{}\"", "n".repeat(65)))

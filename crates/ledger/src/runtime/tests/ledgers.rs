@@ -87,8 +87,8 @@ async fn a_leadership_transfer_loses_no_transaction() {
     .await;
     submit(&node, 2).await;
     assert_eq!(sum(&node, Consistency::Quorum).await.unwrap(), 3);
-    let stranger = holdoff_net::SecretKey::generate().unwrap().public();
-    assert!(matches!(node.transfer_leadership(Some(stranger)).await, Err(Error::Rejected(_))));
+    let unknown = holdoff_net::SecretKey::generate().unwrap().public();
+    assert!(matches!(node.transfer_leadership(Some(unknown)).await, Err(Error::Rejected(_))));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -92,9 +92,9 @@ fn serves_a_stale_read() -> bool {
     assert!(read(&mut cluster, 1), "the leader has a lease");
     cluster.step(leader, Input::TransferLeadership(id(next)));
     assert_eq!(cluster.transfers, [Ok(id(next))]);
-    let told: Vec<_> = cluster.post.drain(..).collect();
+    let messages: Vec<_> = cluster.post.drain(..).collect();
     cluster.cut_off = vec![id(leader)];
-    for (from, to, message) in told {
+    for (from, to, message) in messages {
         cluster.step(usize::try_from(to.0).unwrap(), Input::Message(from, message));
     }
     cluster.deliver();

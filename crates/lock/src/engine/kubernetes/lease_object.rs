@@ -262,7 +262,7 @@ mod tests {
         object.touch();
         assert_eq!(object.renewal_version(), renewal_version, "a touch is not a renewal");
         object.renew(Duration::ZERO, Timestamp::UNIX_EPOCH);
-        assert_eq!(object.lease(), Duration::from_millis(1), "never shortened");
+        assert_eq!(object.lease(), Duration::from_millis(1), "a renewal does not shorten the lease");
         object.renew(Duration::MAX, Timestamp::UNIX_EPOCH);
         assert_ne!(object.renewal_version(), renewal_version);
         assert_eq!(object.0.spec.as_ref().unwrap().lease_duration_seconds, Some(i32::MAX));

@@ -115,10 +115,14 @@ mod tests {
             observed.observe([0; 32], object.renewal_version().unwrap(), SECOND * begun, SECOND * ended)
         };
         assert_eq!(observe(&object, 1, 5).unrenewed_for, Duration::ZERO);
-        assert_eq!(observe(&object, 7, 20).unrenewed_for, SECOND * 2, "regardless of the response times");
+        assert_eq!(observe(&object, 7, 20).unrenewed_for, SECOND * 2, "the response times do not count");
         object.renew(SECOND, Timestamp::UNIX_EPOCH);
         let age = observe(&object, 30, 31);
         assert_eq!((age.unrenewed_for, age.held_for), (Duration::ZERO, SECOND * 25));
-        assert_eq!(observe(&held(), 40, 41).held_for, Duration::ZERO, "another holder");
+        assert_eq!(
+            observe(&held(), 40, 41).held_for,
+            Duration::ZERO,
+            "another holder starts a new observation"
+        );
     }
 }

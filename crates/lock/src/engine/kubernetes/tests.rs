@@ -98,7 +98,7 @@ async fn pass(engine: &KubernetesStore, key: &LockKey) -> Token {
 async fn a_lock_is_held_until_its_release() {
     for cluster in TestCluster::all().await {
         let (one, other, key) = (cluster.engine(), cluster.engine(), fresh_key());
-        assert!(one.read(&key).await.unwrap().is_none(), "never held");
+        assert!(one.read(&key).await.unwrap().is_none(), "the lock was never held");
         let (first, second) = (request(&key, LONG), request(&key, LONG));
         let token = acquire(&one, &first).await;
         let held = refused(&other, &second).await;
@@ -113,8 +113,8 @@ async fn a_lock_is_held_until_its_release() {
         assert!(!other.renew(&key, second.owner.nonce, token, LONG).await.unwrap());
         assert!(one.renew(&key, nonce, token, LONG).await.unwrap());
         assert!(one.release(&key, nonce, token).await.unwrap());
-        assert!(!one.release(&key, nonce, token).await.unwrap(), "it was released before");
-        assert!(!one.renew(&key, nonce, token, LONG).await.unwrap(), "it is free");
+        assert!(!one.release(&key, nonce, token).await.unwrap(), "a released lease cannot be released again");
+        assert!(!one.renew(&key, nonce, token, LONG).await.unwrap(), "a released lease cannot be renewed");
 
         let record = one.read(&key).await.unwrap().unwrap();
         assert_eq!((record.token, record.holder), (token, None), "the token stays");
@@ -176,7 +176,7 @@ async fn a_lease_expires_after_it_was_observed_unrenewed_for_its_duration() {
         assert!(next > token);
         assert!(
             !holder.renew(&key, first.owner.nonce, token, lease).await.unwrap(),
-            "another client holds it"
+            "another client holds the lock"
         );
     }
 }
@@ -189,10 +189,10 @@ async fn an_expired_lease_can_be_renewed_before_the_next_grant() {
         let token = acquire(&engine, &request).await;
         assert!(
             engine.read(&key).await.unwrap().unwrap().holder.is_some(),
-            "it was just observed for the first time"
+            "the lease was just observed for the first time"
         );
         tokio::time::sleep(Duration::from_millis(2)).await;
-        assert_eq!(engine.read(&key).await.unwrap().unwrap().holder, None, "it has expired");
+        assert_eq!(engine.read(&key).await.unwrap().unwrap().holder, None, "the lease has expired");
         assert!(engine.renew(&key, request.owner.nonce, token, LONG).await.unwrap());
         assert!(engine.read(&key).await.unwrap().unwrap().holder.is_some());
     }
@@ -209,7 +209,7 @@ async fn a_forced_release_raises_the_token() {
         assert_eq!((had.owner.nonce, had.token), (request.owner.nonce, token));
         assert!(!engine.renew(&key, request.owner.nonce, token, LONG).await.unwrap());
         assert!(engine.read(&key).await.unwrap().unwrap().token > token);
-        assert_eq!(engine.force_release(&key).await.unwrap(), None, "it was free");
+        assert_eq!(engine.force_release(&key).await.unwrap(), None, "the lock was free");
         assert!(pass(&engine, &key).await.get() > token.get() + 1);
     }
 }

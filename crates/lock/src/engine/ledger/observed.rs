@@ -132,9 +132,9 @@ mod tests {
         let mut observe =
             |stored: &StoredLock, second: u32| until(&observed.observe(&[0; 32], stored, SECOND * second));
         assert_eq!(observe(&newer, 1), SECOND * 11);
-        assert_eq!(observe(&older, 5), SECOND * 11, "it was written before the row seen first");
+        assert_eq!(observe(&older, 5), SECOND * 11, "the row was written before the row that was seen first");
         assert_eq!(observe(&newer, 6), SECOND * 11);
-        assert_eq!(observe(&held(8), 9), SECOND * 19, "it was renewed");
+        assert_eq!(observe(&held(8), 9), SECOND * 19, "the lease was renewed");
     }
 
     #[test]

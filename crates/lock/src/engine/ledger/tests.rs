@@ -72,7 +72,7 @@ async fn a_lease_expires_after_it_was_seen_unrenewed_for_its_duration() {
     assert!(refused(&late, &request(3)).await.free_in == LEASE);
     assert!(store.renew(&key("a"), nonce(1), token, LEASE).await.unwrap());
     tokio::time::sleep(2 * SECOND).await;
-    assert_eq!(refused(&early, &request(2)).await.free_in, LEASE, "it was renewed");
+    assert_eq!(refused(&early, &request(2)).await.free_in, LEASE, "the lease was renewed");
     tokio::time::sleep(LEASE).await;
     assert!(granted(&early, &request(2)).await > token);
     assert!(!store.renew(&key("a"), nonce(1), token, LEASE).await.unwrap());
@@ -101,11 +101,14 @@ async fn a_stale_local_copy_has_no_effect() {
     let old = client.open();
     client.fall_behind();
     let token = granted(&store, &request(1)).await;
-    assert!(refused(&old, &request(2)).await.holder.is_some(), "it looked free");
+    assert!(
+        refused(&old, &request(2)).await.holder.is_some(),
+        "a client that lags sees the lock as free, and is still refused"
+    );
     client.fall_behind();
     assert!(store.release(&key("a"), nonce(1), token).await.unwrap());
     let second = granted(&old, &request(2)).await;
-    assert!(second > token, "it looked held");
+    assert!(second > token, "a client that lags sees the lock as held, and is still granted it");
     assert!(old.renew(&key("a"), nonce(2), second, LEASE).await.unwrap());
     assert!(old.release(&key("a"), nonce(2), second).await.unwrap());
     client.fall_behind();
@@ -140,7 +143,7 @@ async fn missed_changes_notify_all_subscribers() {
     shared.miss();
     assert_eq!(listening.recv().await, Notification::MayBeFree);
     shared.hang_up();
-    assert_eq!(listening.recv().await, Notification::MayBeFree, "it follows again");
+    assert_eq!(listening.recv().await, Notification::MayBeFree, "the store subscribes again");
     let token = granted(&store, &request(1)).await;
     refused(&store, &waiting(2)).await;
     assert!(store.release(&key("a"), nonce(1), token).await.unwrap());
@@ -184,7 +187,7 @@ async fn waiters_beyond_the_limit_are_not_recorded() {
 /// Asks for the lock, and stops waiting.
 async fn abandon(store: &impl LeaseStore, request: &AcquireRequest) {
     let asking = tokio::time::timeout(Duration::from_secs(1), store.try_acquire(request));
-    assert!(asking.await.is_err(), "there was a response");
+    assert!(asking.await.is_err(), "the request was answered");
 }
 
 #[tokio::test(start_paused = true)]
@@ -193,17 +196,21 @@ async fn a_transaction_with_an_unknown_outcome_is_executed_once() {
         let shared = SharedTable::default();
         let (store, other) = (shared.open(), shared.open());
         for number in 1..=3 {
-            shared.strike(fault);
+            shared.inject_fault(fault);
             let token = granted(&store, &request(number)).await;
-            assert_eq!(token, Token::new(u64::try_from(number).unwrap()), "{fault:?}: it was granted once");
+            assert_eq!(
+                token,
+                Token::new(u64::try_from(number).unwrap()),
+                "{fault:?}: the lock was granted once"
+            );
             assert!(refused(&other, &request(9)).await.holder.is_some());
-            shared.strike(fault);
+            shared.inject_fault(fault);
             assert!(store.renew(&key("a"), nonce(number), token, LEASE).await.unwrap());
-            shared.strike(fault);
+            shared.inject_fault(fault);
             assert!(store.release(&key("a"), nonce(number), token).await.unwrap());
         }
-        shared.strike(fault);
-        assert_eq!(store.bump_epoch().await.unwrap(), 1, "{fault:?}: it was raised once");
+        shared.inject_fault(fault);
+        assert_eq!(store.bump_epoch().await.unwrap(), 1, "{fault:?}: the epoch was bumped once");
         assert_eq!(shared.faults_left(), 0);
     }
 }
@@ -213,7 +220,7 @@ async fn a_grant_without_a_response_is_read_back_by_nonce() {
     for fault in [Fault::Hang, Fault::Delay] {
         let shared = SharedTable::default();
         let store = shared.open();
-        shared.strike(fault);
+        shared.inject_fault(fault);
         abandon(&store, &request(1)).await;
         assert_eq!(store.granted(&key("a"), nonce(1)).await.unwrap(), Some(Token::new(1)), "{fault:?}");
         assert_eq!(granted(&store, &request(1)).await, Token::new(1));
@@ -228,14 +235,14 @@ async fn a_withdrawn_request_that_arrives_later_has_no_effect() {
     for fault in [Fault::Hang, Fault::Delay] {
         let shared = SharedTable::default();
         let (store, other) = (shared.open(), shared.open());
-        shared.strike(fault);
+        shared.inject_fault(fault);
         abandon(&store, &request(1)).await;
         store.withdraw(&key("a"), nonce(1)).await.unwrap();
         shared.arrive();
         assert_eq!(other.granted(&key("a"), nonce(1)).await.unwrap(), None, "{fault:?}");
         let token = granted(&other, &request(2)).await;
 
-        shared.strike(fault);
+        shared.inject_fault(fault);
         let refusal = refused(&store, &waiting(3)).await;
         assert_eq!(refusal.holder.unwrap().token, token, "a refusal does not wait for the registration");
         store.withdraw(&key("a"), nonce(3)).await.unwrap();
@@ -251,10 +258,10 @@ async fn a_withdrawn_request_that_arrives_later_has_no_effect() {
 async fn an_outcome_stays_unknown_without_a_leader() {
     let shared = SharedTable::default();
     let store = shared.open();
-    shared.strike(Fault::Delay);
+    shared.inject_fault(Fault::Delay);
     abandon(&store, &request(1)).await;
     for _ in 0..3 {
-        shared.strike(Fault::NoQuorum);
+        shared.inject_fault(Fault::NoQuorum);
     }
     assert!(store.granted(&key("a"), nonce(1)).await.unwrap_err().is_transient());
     assert!(store.withdraw(&key("a"), nonce(1)).await.is_err());
@@ -271,7 +278,7 @@ async fn an_outcome_stays_unknown_without_a_leader() {
 async fn a_late_request_for_a_pruned_lock_is_rejected() {
     let shared = SharedTable::default();
     let (store, other) = (shared.open(), shared.open());
-    shared.strike(Fault::Delay);
+    shared.inject_fault(Fault::Delay);
     abandon(&store, &request(1)).await;
     let mut last = Token::new(0);
     for number in 2..5 {
@@ -280,7 +287,11 @@ async fn a_late_request_for_a_pruned_lock_is_rejected() {
     }
     assert_eq!(other.prune(Duration::ZERO, 10).await.unwrap(), 1);
     shared.arrive();
-    assert_eq!(other.read(&key("a")).await.unwrap(), None, "it would have an earlier token");
+    assert_eq!(
+        other.read(&key("a")).await.unwrap(),
+        None,
+        "a grant of the late request would have a lower token"
+    );
     assert!(granted(&store, &request(1)).await > last);
 }
 
@@ -288,7 +299,7 @@ async fn a_late_request_for_a_pruned_lock_is_rejected() {
 async fn a_late_grant_of_an_earlier_epoch_is_rejected() {
     let shared = SharedTable::default();
     let (store, other) = (shared.open(), shared.open());
-    shared.strike(Fault::Delay);
+    shared.inject_fault(Fault::Delay);
     abandon(&store, &request(1)).await;
     assert_eq!(other.bump_epoch().await.unwrap(), 1);
     shared.arrive();

@@ -173,7 +173,7 @@ mod tests {
         let again = SqliteStore::open(&url).await.unwrap();
         assert!(
             matches!(again.try_acquire(&request()).await.unwrap(), AcquireOutcome::Refused(_)),
-            "it is the same boot"
+            "the lease is still valid in the same boot"
         );
         let mut write = again.file.write().await.unwrap();
         let query = "update holdoff_lock_token_base set boot = 'another'";

@@ -138,7 +138,7 @@ async fn a_dead_waiter_is_passed_over_after_its_reservation(test_store: TestStor
     let timeout = Duration::from_secs(10);
     tokio::time::timeout(timeout, granted_at_last(&*store, &request(&key, 3)))
         .await
-        .expect("reserved for too long");
+        .expect("the lock stayed reserved for an absent waiter");
 }
 
 async fn a_waiter_that_stopped_asking_is_passed_over(test_store: TestStore) {

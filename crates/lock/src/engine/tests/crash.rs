@@ -72,7 +72,7 @@ async fn after_a_crash_a_lost_grant_has_expired_and_its_token_is_lower() {
         };
         assert!(store.release(&key, next.owner.nonce, highest).await.unwrap());
     }
-    assert!(forgotten > 0, "no crash has lost a grant: the test shows nothing");
+    assert!(forgotten > 0, "no crash has lost a grant");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -81,7 +81,7 @@ async fn a_long_lease_survives_a_crash() {
     let store = PostgresStore::open(&server.create_database("crash")).await.unwrap();
     let (key, hour) = (key("a"), Duration::from_secs(3600));
     let mut listening = store.subscribe(&key);
-    assert_eq!(listening.recv().await, Notification::MayBeFree, "it listens");
+    assert_eq!(listening.recv().await, Notification::MayBeFree, "the subscription is active");
     for number in 1..=3 {
         let token = granted(&store, &with_lease(hour, request(&key, number))).await;
         refused(&store, &waiting(&key, number + 100)).await;
@@ -91,7 +91,7 @@ async fn a_long_lease_survives_a_crash() {
         answer(&store, &request(&key, 99)).await;
         let refusal = refused(&store, &request(&key, 99)).await;
         assert_eq!((refusal.holder.unwrap().token, refusal.waiting), (token, 0), "a waiter must ask again");
-        assert_eq!(listening.recv().await, Notification::MayBeFree, "it listens again");
+        assert_eq!(listening.recv().await, Notification::MayBeFree, "the subscription is active again");
         assert!(store.release(&key, nonce(number), token).await.unwrap());
         store.withdraw(&key, nonce(number + 100)).await.unwrap();
     }

@@ -38,11 +38,14 @@ async fn repeated_requests_with_one_nonce_are_granted_once(test_store: TestStore
     assert_eq!(store.granted(&key, nonce(1)).await.unwrap(), None);
     assert_eq!(store.read(&key).await.unwrap(), None);
     let token = granted(&*store, &request(&key, 1)).await;
-    assert_eq!(granted(&*other, &request(&key, 1)).await, token, "its response was lost");
+    assert_eq!(granted(&*other, &request(&key, 1)).await, token, "a repeated request returns the same grant");
     assert_eq!(other.granted(&key, nonce(1)).await.unwrap(), Some(token));
     assert!(store.release(&key, nonce(1), token).await.unwrap());
     assert_eq!(store.granted(&key, nonce(1)).await.unwrap(), None);
-    assert!(!store.release(&key, nonce(1), token).await.unwrap(), "it was released before");
+    assert!(
+        !store.release(&key, nonce(1), token).await.unwrap(),
+        "a released lease cannot be released again"
+    );
     assert!(granted(&*other, &request(&key, 1)).await > token, "the token survives the release");
 }
 
@@ -71,7 +74,11 @@ async fn an_expired_lease_can_be_renewed_before_the_next_grant(test_store: TestS
     while store.read(&key).await.unwrap().unwrap().holder.is_some() {
         tokio::time::sleep(SOON / 4).await;
     }
-    assert_eq!(store.granted(&key, nonce(1)).await.unwrap(), Some(token), "it was not granted again");
+    assert_eq!(
+        store.granted(&key, nonce(1)).await.unwrap(),
+        Some(token),
+        "an expired lease stays recorded until the next grant"
+    );
     assert!(store.renew(&key, nonce(1), token, SOON).await.unwrap());
     let taken = granted_at_last(&*store, &request(&key, 2)).await;
     assert!(taken > token);
@@ -84,9 +91,13 @@ async fn a_refusal_reports_the_holder_and_the_number_of_waiters(test_store: Test
     let (store, other) = (test_store.open().await, test_store.open().await);
     let key = key("a");
     let token = granted(&*store, &request(&key, 1)).await;
-    assert_eq!(refused(&*other, &request(&key, 2)).await.waiting, 0, "it does not wait");
+    assert_eq!(
+        refused(&*other, &request(&key, 2)).await.waiting,
+        0,
+        "a request that does not wait is not recorded as a waiter"
+    );
     assert_eq!(refused(&*other, &waiting(&key, 3)).await.waiting, 1);
-    assert_eq!(refused(&*store, &waiting(&key, 3)).await.waiting, 1, "the same waiter");
+    assert_eq!(refused(&*store, &waiting(&key, 3)).await.waiting, 1, "a waiter is counted once");
     let refusal = refused(&*store, &waiting(&key, 4)).await;
     assert_eq!(refusal.waiting, 2);
     let holder = refusal.holder.unwrap();
@@ -107,7 +118,7 @@ async fn a_withdrawn_nonce_leaves_no_state_behind(test_store: TestStore) {
     store.withdraw(&key, nonce(3)).await.unwrap();
     assert_eq!(store.read(&key).await.unwrap().unwrap().waiting, 2);
     store.withdraw(&key, nonce(1)).await.unwrap();
-    assert_eq!(store.granted(&key, nonce(1)).await.unwrap(), None, "its lock is released");
+    assert_eq!(store.granted(&key, nonce(1)).await.unwrap(), None, "a withdrawn request releases its lock");
     // The lock is reserved for the second, which withdraws. Then it is reserved for the fourth, at any time.
     store.withdraw(&key, nonce(2)).await.unwrap();
     granted(&*store, &waiting(&key, 4)).await;
@@ -137,7 +148,7 @@ async fn a_pruned_lock_is_recreated_with_a_higher_token(test_store: TestStore) {
         assert!(store.release(&idle, nonce(number), token).await.unwrap());
     }
     granted(&*store, &request(&busy, 1)).await;
-    assert_eq!(store.prune(LEASE, 10).await.unwrap(), 0, "it was held just now");
+    assert_eq!(store.prune(LEASE, 10).await.unwrap(), 0, "the lock was held just now");
     assert_eq!(store.prune(Duration::ZERO, 10).await.unwrap(), 1);
     assert_eq!(store.read(&idle).await.unwrap(), None);
     assert!(store.read(&busy).await.unwrap().unwrap().holder.is_some());
@@ -147,7 +158,7 @@ async fn a_pruned_lock_is_recreated_with_a_higher_token(test_store: TestStore) {
         let token = granted(&*store, &request(&key(name), 1)).await;
         store.release(&key(name), nonce(1), token).await.unwrap();
     }
-    assert_eq!(store.prune(Duration::ZERO, 2).await.unwrap(), 2, "the limit applies");
+    assert_eq!(store.prune(Duration::ZERO, 2).await.unwrap(), 2, "prune respects its limit");
     assert_eq!(store.prune(Duration::ZERO, 2).await.unwrap(), 1);
 }
 

@@ -90,12 +90,12 @@ pub(crate) fn check(
         excused,
         notes.failed,
     );
-    let told = notes.lost.len() as u64;
+    let lost_count = notes.lost.len() as u64;
     let mut seen =
-        vec![(notes.stale, "stale writes refused"), (told, "holders told that their lock is lost")];
+        vec![(notes.stale, "stale writes refused"), (lost_count, "holders notified of their lost lock")];
     // A running holder loses its lock only if the store cannot be reached.
     if has_server {
-        seen.push((told - excused, "of them before the next was granted it"));
+        seen.push((lost_count - excused, "of them before the next grant"));
     }
     seen
 }
@@ -147,7 +147,10 @@ fn writes_come_in_the_order_of_tokens(events: &[AcceptedWrite], known: &Recorded
         let Some(before) = last.insert(&event.key, event) else { continue };
         assert!(event.token >= before.token, "{event:?} after {before:?}");
         if event.token == before.token {
-            assert_eq!(event.process, before.process, "two hold it: {event:?} after {before:?}");
+            assert_eq!(
+                event.process, before.process,
+                "two processes hold the same token: {event:?} after {before:?}"
+            );
         }
     }
 }
@@ -164,7 +167,7 @@ fn holders_are_told_in_time(notes: &Notes, grants: &[Grant]) -> u64 {
         };
         assert!(
             late_by <= lost.late,
-            "the holder of {} with {} was told {late_by} µs after the next was granted it, and was late itself by {} µs",
+            "the holder of {} with token {} was notified {late_by} µs after the next grant, but its own clock was late by only {} µs",
             lost.key,
             lost.token,
             lost.late

@@ -225,7 +225,7 @@ impl Fleet {
                 assert!(status.success(), "a process ended with {status}");
             }
         };
-        tokio::time::timeout(timeout, finishing).await.expect("a process did not get its turn");
+        tokio::time::timeout(timeout, finishing).await.expect("a process did not finish its turns");
     }
 }
 

@@ -57,7 +57,7 @@ async fn many_local_waiters_are_one_contender_at_the_store(test_store: TestStore
     let (counts, mut looks) = (u32::from(!test_store.is_kubernetes() && test_store.store != "memory:"), 0);
     until("the head is recorded", async || {
         let noted = inspect(&other, "ledger").await.waiting;
-        assert!(noted <= counts, "{noted} waiters of one process");
+        assert!(noted <= counts, "{noted} waiters are recorded for one process");
         looks += u32::from(noted == counts);
         looks == 20
     })
@@ -111,14 +111,14 @@ async fn the_error_names_the_holder(test_store: TestStore) {
 
 async fn try_acquire_does_not_wait(test_store: TestStore) {
     let (locks, other) = (test_store.node().await, test_store.node().await);
-    let guard = locks.try_acquire("ledger").await.unwrap().expect("it is free");
+    let guard = locks.try_acquire("ledger").await.unwrap().expect("the lock is free");
     assert!(guard.is_valid() && guard.valid_for() <= Duration::from_secs(30));
     assert!(other.try_acquire("ledger").await.unwrap().is_none());
     assert!(locks.try_acquire("ledger").await.unwrap().is_none(), "also not in the same process");
     assert_eq!(inspect(&locks, "ledger").await.waiting, 0, "try_acquire does not wait");
     let first = guard.token();
     guard.release().await.unwrap();
-    let guard = other.try_acquire("ledger").await.unwrap().expect("it is free again");
+    let guard = other.try_acquire("ledger").await.unwrap().expect("the lock is free again");
     assert!(guard.token() > first);
 }
 
@@ -129,7 +129,7 @@ async fn a_dropped_guard_releases_its_lock(test_store: TestStore) {
     drop(guard);
     let next = tokio::time::timeout(CONDITION_TIMEOUT / 6, acquire(&other, "ledger"))
         .await
-        .expect("it was not released");
+        .expect("dropping the guard did not release the lock");
     assert!(next.token() > token);
 }
 
@@ -137,7 +137,9 @@ async fn polling_returns_when_to_retry(test_store: TestStore) {
     let (locks, other) = (test_store.node().await, test_store.node().await);
     let holder = acquire(&other, "ledger").await;
     for _ in 0..3 {
-        let Polled::RetryAfter(after) = locks.poll("ledger").await.unwrap() else { panic!("it is held") };
+        let Polled::RetryAfter(after) = locks.poll("ledger").await.unwrap() else {
+            panic!("the held lock was granted")
+        };
         assert!(after <= Duration::from_secs(30), "{after:?}");
     }
     let token = holder.token();
@@ -196,7 +198,7 @@ async fn processes_never_overlap_and_their_tokens_only_grow(test_store: TestStor
         processes.push(test_store.process().await);
     }
     for process in &mut processes {
-        process.tell("ROUNDS ledger 8 1 30000").await;
+        process.send("ROUNDS ledger 8 1 30000").await;
     }
     for process in &mut processes {
         let answer = process.answer().await;

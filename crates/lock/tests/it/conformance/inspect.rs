@@ -19,15 +19,15 @@ async fn each_sequence_of_bytes_is_a_separate_lock(test_store: TestStore) {
     ];
     let mut guards = Vec::new();
     for key in &keys {
-        guards.push(locks.try_acquire(key).await.unwrap().expect("it is free"));
-        assert!(locks.try_acquire(key).await.unwrap().is_none(), "it is taken");
+        guards.push(locks.try_acquire(key).await.unwrap().expect("the lock is free"));
+        assert!(locks.try_acquire(key).await.unwrap().is_none(), "the lock is held");
     }
     let filter = LockFilter::default().namespace(&test_store.namespace).held();
     let listed = locks.list(&filter).await.unwrap();
     let mut digests: Vec<&str> = listed.iter().map(|lock| lock.digest.as_str()).collect();
     digests.sort_unstable();
     digests.dedup();
-    assert_eq!(digests.len(), keys.len(), "each is listed under its own digest");
+    assert_eq!(digests.len(), keys.len(), "each lock is listed under its own digest");
     for guard in guards {
         guard.release().await.unwrap();
     }
@@ -54,17 +54,17 @@ async fn a_key_in_another_namespace_is_another_lock(test_store: TestStore) {
 async fn inspection_reports_the_holder(test_store: TestStore) {
     let locks = test_store.node_with(|settings| settings.with_name("the night shift")).await;
     let other = test_store.node().await;
-    assert_eq!(other.inspect("ledger").await.unwrap(), None, "it was never held");
+    assert_eq!(other.inspect("ledger").await.unwrap(), None, "the lock was never held");
     let guard = acquire(&locks, "ledger").await;
     let record = inspect(&other, "ledger").await;
-    let holder = record.holder.expect("it is held");
+    let holder = record.holder.expect("the lock is held");
     assert_eq!((record.namespace.as_str(), record.key.as_str()), (test_store.namespace.as_str(), "ledger"));
     assert_eq!((record.token, holder.token), (guard.token(), guard.token()));
     assert_eq!(holder.owner.name, "the night shift");
     let token = guard.token();
     guard.release().await.unwrap();
     let record = inspect(&other, "ledger").await;
-    assert_eq!((record.token, record.holder), (token, None), "its token stays");
+    assert_eq!((record.token, record.holder), (token, None), "a released lock keeps its token");
 }
 
 async fn a_listing_applies_the_filter(test_store: TestStore) {
@@ -87,9 +87,9 @@ async fn a_listing_applies_the_filter(test_store: TestStore) {
 /// The previous holder is notified, its token is rejected, and its release of another client's lock changes nothing.
 async fn a_forced_release_frees_the_lock_and_raises_the_token(test_store: TestStore) {
     let (locks, other) = (test_store.node().await, test_store.node().await);
-    assert_eq!(other.force_release("ledger").await.unwrap(), None, "it is free");
+    assert_eq!(other.force_release("ledger").await.unwrap(), None, "the lock is free");
     let guard = acquire(&locks, "ledger").await;
-    let taken = other.force_release("ledger").await.unwrap().expect("it was held");
+    let taken = other.force_release("ledger").await.unwrap().expect("the lock was held");
     assert_eq!(taken.token, guard.token());
     let record = inspect(&other, "ledger").await;
     assert!(record.token > guard.token() && record.holder.is_none(), "{record:?}");
@@ -102,7 +102,11 @@ async fn a_forced_release_frees_the_lock_and_raises_the_token(test_store: TestSt
     let next = acquire(&other, "ledger").await;
     assert!(next.token() > record.token);
     assert!(matches!(guard.release().await, Err(Error::Lost { token }) if token == taken.token));
-    assert_eq!(held_with(&other, "ledger").await, Some(next.token()), "it is unchanged");
+    assert_eq!(
+        held_with(&other, "ledger").await,
+        Some(next.token()),
+        "the stale release does not affect the next holder"
+    );
     next.release().await.unwrap();
 }
 

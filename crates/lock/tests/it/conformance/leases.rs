@@ -24,7 +24,7 @@ async fn a_forced_release_notifies_the_holder(test_store: TestStore) {
     let guard = locks.acquire("ledger").lease(LEASE).await.unwrap();
     let working = async { guard.run(std::future::pending::<()>()).await };
     let (stopped, taken) = tokio::join!(working, other.force_release("ledger"));
-    assert_eq!(taken.unwrap().expect("it was held").token, guard.token());
+    assert_eq!(taken.unwrap().expect("the lock was held").token, guard.token());
     assert!(matches!(stopped, Err(Error::Lost { token }) if token == guard.token()));
     guard.lost().await;
     assert!(!guard.is_valid() && guard.valid_for() == Duration::ZERO);
@@ -95,9 +95,9 @@ async fn a_holder_that_cannot_write_its_file_is_notified_before_the_next_grant()
 async fn the_resource_rejects_a_holder_that_was_paused_past_its_lease(test_store: TestStore) {
     let (locks, resource, mut paused) =
         (test_store.node().await, test_store.resource().await, test_store.process().await);
-    paused.tell("ACQUIRE ledger 1000 60000").await;
+    paused.send("ACQUIRE ledger 1000 60000").await;
     let stale = paused.granted().await;
-    assert_eq!(paused.ask("WRITE before").await, "written");
+    assert_eq!(paused.request("WRITE before").await, "written");
 
     test_store.pause(&paused).await;
     let guard = acquire(&locks, "ledger").await;
@@ -105,10 +105,10 @@ async fn the_resource_rejects_a_holder_that_was_paused_past_its_lease(test_store
     assert_eq!(resource.write(guard.key(), guard.token(), "successor").await, Write::Done);
     paused.signal(Signal::CONT);
 
-    assert_eq!(paused.ask("WRITE after").await, "stale");
-    assert_eq!(paused.ask("VALID").await, "false");
-    assert_eq!(paused.ask("RELEASE").await, "lost", "another client holds it");
-    assert_eq!(held_with(&locks, "ledger").await, Some(guard.token()), "the next holder keeps it");
+    assert_eq!(paused.request("WRITE after").await, "stale");
+    assert_eq!(paused.request("VALID").await, "false");
+    assert_eq!(paused.request("RELEASE").await, "lost", "another client holds the lock");
+    assert_eq!(held_with(&locks, "ledger").await, Some(guard.token()), "the next holder keeps the lock");
     let events = resource.events().await;
     let written: Vec<&str> = events.iter().map(|(_, what)| what.as_str()).collect();
     assert_eq!(written, ["before", "successor"]);
@@ -117,7 +117,7 @@ async fn the_resource_rejects_a_holder_that_was_paused_past_its_lease(test_store
 
 async fn a_waiter_is_granted_the_lock_after_the_lease_of_a_killed_holder(test_store: TestStore) {
     let (locks, mut killed) = (test_store.node().await, test_store.process().await);
-    killed.tell("ACQUIRE ledger 1000 60000").await;
+    killed.send("ACQUIRE ledger 1000 60000").await;
     let last = killed.granted().await;
     let killed_at = Instant::now();
     killed.signal(Signal::KILL);
@@ -140,10 +140,10 @@ const OBSERVED: Duration = Duration::from_secs(3);
 async fn assert_clock_skew_has_no_effect(test_store: &TestStore, skew: &str, key: &str) {
     let (locks, mut skewed) = (test_store.node().await, test_store.process_off_by(skew).await);
     let guard = locks.acquire(key).lease(Duration::from_millis(SKEWED_LEASE_MS)).await.unwrap();
-    skewed.tell(&format!("ACQUIRE {key} {SKEWED_LEASE_MS} 60000")).await;
+    skewed.send(&format!("ACQUIRE {key} {SKEWED_LEASE_MS} 60000")).await;
     let held_since = Instant::now();
     while held_since.elapsed() < OBSERVED {
-        assert_eq!(held_with(&locks, key).await, Some(guard.token()), "this process holds it");
+        assert_eq!(held_with(&locks, key).await, Some(guard.token()), "this process holds the lock");
         assert!(guard.is_valid());
         tokio::time::sleep(SECOND / 20).await;
     }
@@ -154,10 +154,10 @@ async fn assert_clock_skew_has_no_effect(test_store: &TestStore, skew: &str, key
     assert!(theirs > ours);
     let held_since = Instant::now();
     while held_since.elapsed() < OBSERVED {
-        assert!(locks.try_acquire(key).await.unwrap().is_none(), "the other process holds it");
+        assert!(locks.try_acquire(key).await.unwrap().is_none(), "the other process holds the lock");
         tokio::time::sleep(SECOND / 20).await;
     }
-    assert_eq!(skewed.ask("VALID").await, "true");
+    assert_eq!(skewed.request("VALID").await, "true");
     skewed.signal(Signal::KILL);
     assert!(acquire(&locks, key).await.token().get() > theirs);
 }

@@ -41,7 +41,7 @@ async fn contenders_get_their_turns_after_the_leader_was_killed() {
         let entered = || resource.read(Vec::len);
         for _ in 0..3 {
             let before = entered();
-            until("turns are taken", async || entered() > before + 10).await;
+            until("the contenders take turns", async || entered() > before + 10).await;
             let leader = cluster.leader().await;
             if leader != victim {
                 let key = cluster.at(victim).key();
@@ -53,14 +53,14 @@ async fn contenders_get_their_turns_after_the_leader_was_killed() {
             }
             cluster.kill(victim);
             let before = entered();
-            until("turns are taken without it", async || entered() > before + 10).await;
+            until("the other daemons grant locks without the victim", async || entered() > before + 10).await;
             cluster.start(victim).await;
         }
         is_over.store(true, Ordering::SeqCst);
         let mut turns = 0;
         for contender in contending {
             let taken: usize = contender.await.unwrap();
-            assert!(taken > 0, "a contender got no turn");
+            assert!(taken > 0, "a contender was never granted the lock");
             turns += taken;
         }
         assert_eq!(resource.read(|events| assert_exclusive(events)), turns);
@@ -106,7 +106,7 @@ async fn a_member_without_a_vote_acquires_locks() {
         guard.release().await.unwrap();
         let next = waiting.await.unwrap();
         assert!(next.token() > token);
-        assert!(locks.try_acquire("ledger").await.unwrap().is_none(), "it reads the newest state");
+        assert!(locks.try_acquire("ledger").await.unwrap().is_none(), "try_acquire reads the newest state");
         next.release().await.unwrap();
         assert!(locks.try_acquire("ledger").await.unwrap().is_some());
     })

@@ -29,7 +29,7 @@ async fn create_once(locks: Locks, value: Arc<CreatedOnce>) -> Once<u32> {
         async move { Ok::<_, Infallible>(value.probe()) }
     };
     let create = move |token: Option<_>| async move {
-        assert!(token.is_some(), "it is created under the lock");
+        assert!(token.is_some(), "the value is created under the lock");
         tokio::task::yield_now().await;
         Ok(created.creations.fetch_add(1, Ordering::SeqCst) + 1)
     };

@@ -227,7 +227,7 @@ pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     };
     tokio::time::timeout(CONDITION_TIMEOUT, waiting)
         .await
-        .unwrap_or_else(|_| panic!("the condition never holds: {what}"));
+        .unwrap_or_else(|_| panic!("timed out waiting: {what}"));
 }
 
 /// Acquires a lock, with the time limit of a condition.

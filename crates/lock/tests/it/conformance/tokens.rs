@@ -43,7 +43,7 @@ async fn tokens_grow_over_every_kind_of_release(test_store: TestStore) {
     tokens.push(pass(&locks, "ledger").await);
 
     assert!(locks.prune(Duration::ZERO, 10_000).await.unwrap() > 0);
-    assert_eq!(locks.inspect("ledger").await.unwrap(), None, "it is pruned");
+    assert_eq!(locks.inspect("ledger").await.unwrap(), None, "the lock is pruned");
     tokens.push(pass(&locks, "ledger").await);
 
     let epoch = locks.bump_epoch().await.unwrap();
@@ -80,7 +80,7 @@ async fn tokens_grow_after_a_lease_object_was_deleted() {
     delete().await;
     let next = acquire(&other, "ledger").await;
     assert!(next.token() > guard.token());
-    assert!(guard.release().await.is_err(), "another client holds it");
+    assert!(guard.release().await.is_err(), "another client holds the lock");
     assert_eq!(inspect(&other, "ledger").await.holder.map(|holder| holder.token), Some(next.token()));
 }
 

@@ -39,12 +39,16 @@ async fn a_dropped_or_cancelled_waiter_leaves_no_state_behind(test_store: TestSt
     until_recorded(&test_store, &locks, 1).await;
     cancel.cancel();
     assert!(matches!(cancelled.await.unwrap(), Err(Error::Cancelled)));
-    assert_eq!(inspect(&locks, "ledger").await.waiting, 0, "it is withdrawn before the call returns");
+    assert_eq!(
+        inspect(&locks, "ledger").await.waiting,
+        0,
+        "the request is withdrawn before the call returns"
+    );
 
     let last = holder.token();
     holder.release().await.unwrap();
-    let guard = other.try_acquire("ledger").await.unwrap().expect("it is reserved for no contender");
-    assert_eq!(guard.token().get(), last.get() + 1, "there was no other grant");
+    let guard = other.try_acquire("ledger").await.unwrap().expect("the lock is reserved for no contender");
+    assert_eq!(guard.token().get(), last.get() + 1, "the withdrawn request was granted nothing");
 }
 
 /// Stopped at any time, even while the store is about to grant it: the lock is free afterwards.
@@ -72,7 +76,7 @@ async fn a_killed_waiter_does_not_block_other_contenders(test_store: TestStore) 
     let (locks, other, mut killed) =
         (test_store.node().await, test_store.node().await, test_store.process().await);
     let holder = acquire(&locks, "ledger").await;
-    killed.tell("ACQUIRE ledger 30000 60000").await;
+    killed.send("ACQUIRE ledger 30000 60000").await;
     until_recorded(&test_store, &locks, 1).await;
     killed.signal(Signal::KILL);
     let last = holder.token();
@@ -95,7 +99,7 @@ async fn assert_executed_once(
     lose_next();
     let guard = acquire(locks, "ledger").await;
     assert_eq!(lost(), 1, "the response to the grant was lost");
-    assert_eq!(guard.token().get(), before.get() + 1, "it was granted once");
+    assert_eq!(guard.token().get(), before.get() + 1, "the lock was granted once");
     assert_eq!(held_with(watcher, "ledger").await, Some(guard.token()));
     lose_next();
     guard.release().await.unwrap();
@@ -119,12 +123,12 @@ async fn a_lost_response_of_kubernetes_is_read_back_by_nonce() {
     let test_store = TestStore::stand_in().await;
     let (locks, watcher) = (test_store.node().await, test_store.node().await);
     let server = test_store.stand_in.as_ref().unwrap();
-    let struck = std::cell::Cell::new(0);
+    let injected = std::cell::Cell::new(0);
     let lose_next = || {
         server.inject_fault(Verb::Update, Fault::DropResponse);
-        struck.set(struck.get() + 1);
+        injected.set(injected.get() + 1);
     };
-    in_time(assert_executed_once(&locks, &watcher, lose_next, || struck.get() - server.pending_faults()))
+    in_time(assert_executed_once(&locks, &watcher, lose_next, || injected.get() - server.pending_faults()))
         .await;
 }
 

@@ -4,8 +4,8 @@ use std::convert::Infallible;
 
 use holdoff_sim::kernel::{self, NodeContext};
 
-use super::truth::{Oracle, digest};
-use super::{QUIET_US, TROUBLE_US};
+use super::oracle::{Oracle, digest};
+use super::{FAULTS_US, QUIET_US};
 use crate::log::faults;
 use crate::log::{Input, Message, Node, Options, Output, Record, StepOutput, Store};
 use crate::{Configuration, NodeId, Slot};
@@ -58,16 +58,16 @@ impl kernel::SimNode for Machine {
     type Disk = Disk;
 
     fn start(disk: &mut Disk, context: &mut NodeContext<'_, Self>) -> Self {
-        Oracle::with(|truth| {
-            truth.ran.unstored += std::mem::take(&mut disk.unflushed) as u64;
-            truth.ran.overtaken += std::mem::take(&mut disk.overtaken);
+        Oracle::with(|oracle| {
+            oracle.ran.unstored += std::mem::take(&mut disk.unflushed) as u64;
+            oracle.ran.overtaken += std::mem::take(&mut disk.overtaken);
         });
         let voters = (0..context.nodes().min(3)).map(name);
         let new = || Store::new(Configuration::new(voters).unwrap(), 0);
         let store = disk.store.get_or_insert_with(new).clone();
         let applied = (store.snapshot().last.slot, store.snapshot().state);
         let (now_us, roll) = (context.now_us(), context.rng().roll());
-        let options = Options { early: Oracle::with(|truth| truth.early), ..OPTIONS };
+        let options = Options { early: Oracle::with(|oracle| oracle.early), ..OPTIONS };
         let node = Node::new(name(context.me()), options, store, now_us, roll);
         let first_us = context.rng().between(1, TICK_US);
         context.set_timer(first_us, Timer::Tick);
@@ -92,7 +92,7 @@ impl kernel::SimNode for Machine {
             Timer::Tick => {
                 context.set_timer(TICK_US, Timer::Tick);
                 self.step(disk, Input::Tick, context);
-                self.want(disk, context);
+                self.submit_requests(disk, context);
             }
         }
     }
@@ -116,7 +116,7 @@ impl Machine {
         self.pending.push(step);
         let leads = self.node.leads();
         if let Some(term) = leads.filter(|_| !self.led) {
-            Oracle::with(|truth| truth.leads(term, &self.node));
+            Oracle::with(|oracle| oracle.leads(term, &self.node));
         }
         self.led = leads.is_some();
     }
@@ -133,7 +133,7 @@ impl Machine {
                 Record::Decided(_) | Record::Snapshot(_) => false,
             };
             if let Some(record) = unflushed.clone().find(|record| is_term(record)) {
-                Oracle::with(|truth| truth.breaks(format!("{append:?} overtakes {record:?}")));
+                Oracle::with(|oracle| oracle.fail(format!("{append:?} overtakes {record:?}")));
             }
             disk.overtaken +=
                 unflushed.filter(|record| matches!(record, Record::Entry { .. })).count() as u64;
@@ -142,23 +142,23 @@ impl Machine {
     }
 
     /// Plays the clients and the operator: proposals, changes, transfers, hints and compaction.
-    fn want(&mut self, disk: &mut Disk, context: &mut NodeContext<'_, Self>) {
+    fn submit_requests(&mut self, disk: &mut Disk, context: &mut NodeContext<'_, Self>) {
         let now_us = context.now_us().saturating_sub(kernel::Skew::EPOCH_US);
         if self.node.leads().is_some() && now_us < QUIET_US {
             for _ in 0..context.rng().between(0, 3) {
                 let value = Oracle::with(Oracle::new_value);
                 self.step(disk, Input::Propose(value), context);
             }
-            if Oracle::with(|truth| truth.may_change) && context.rng().happens(0.03) {
+            if Oracle::with(|oracle| oracle.may_change) && context.rng().happens(0.03) {
                 self.change(disk, context);
             }
-            if now_us < TROUBLE_US && context.rng().happens(0.01) {
+            if now_us < FAULTS_US && context.rng().happens(0.01) {
                 let last = u64::from(context.nodes() - 1);
                 let to = name(u32::try_from(context.rng().between(0, last)).unwrap());
                 self.step(disk, Input::TransferLeadership(to), context);
             }
         }
-        if now_us < TROUBLE_US && context.rng().happens(0.01) {
+        if now_us < FAULTS_US && context.rng().happens(0.01) {
             self.step(disk, Input::Campaign, context);
         }
         let (through, state) = self.applied;
@@ -187,7 +187,7 @@ impl Machine {
         let stored = StepOutput::release_all(pending, |records: Vec<Vec<Record<u64, State>>>| {
             if let Some(store) = &mut disk.store {
                 for record in records.into_iter().flatten() {
-                    Oracle::with(|truth| truth.stored(me, &record));
+                    Oracle::with(|oracle| oracle.stored(me, &record));
                     store.apply(record);
                 }
             }
@@ -198,14 +198,14 @@ impl Machine {
                 Output::Send(to, message) => context.send(number(to), message),
                 Output::Decided(slot) => self.apply(slot),
                 Output::Installed(slot) => {
-                    Oracle::with(|truth| truth.ran.installed += 1);
+                    Oracle::with(|oracle| oracle.ran.installed += 1);
                     self.apply(slot);
                 }
-                Output::Proposed(..) => Oracle::with(|truth| truth.ran.proposed += 1),
-                Output::ProposalRejected(_) => Oracle::with(|truth| truth.ran.not_taken += 1),
+                Output::Proposed(..) => Oracle::with(|oracle| oracle.ran.proposed += 1),
+                Output::ProposalRejected(_) => Oracle::with(|oracle| oracle.ran.rejected += 1),
                 Output::Stored { term, slot } => self.step(disk, Input::Stored { term, slot }, context),
-                Output::LeadershipTransferred(_) => Oracle::with(|truth| truth.ran.handed_over += 1),
-                Output::TransferFailed(_) => Oracle::with(|truth| truth.ran.not_handed_over += 1),
+                Output::LeadershipTransferred(_) => Oracle::with(|oracle| oracle.ran.transferred += 1),
+                Output::TransferFailed(_) => Oracle::with(|oracle| oracle.ran.failed_transfers += 1),
             }
         }
     }
@@ -216,14 +216,14 @@ impl Machine {
         let base = store.snapshot();
         if base.last.slot > self.applied.0 {
             self.applied = (base.last.slot, base.state);
-            Oracle::with(|truth| truth.stands_at(self.applied));
+            Oracle::with(|oracle| oracle.check_state(self.applied));
         }
         while self.applied.0 < through {
             let slot = self.applied.0.next();
             let entry = store.entry(slot).unwrap();
-            Oracle::with(|truth| truth.decided(slot, entry, store.promised()));
+            Oracle::with(|oracle| oracle.decided(slot, entry, store.promised()));
             self.applied = (slot, digest(self.applied.1, entry));
-            Oracle::with(|truth| truth.stands_at(self.applied));
+            Oracle::with(|oracle| oracle.check_state(self.applied));
         }
     }
 }

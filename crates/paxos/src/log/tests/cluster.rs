@@ -8,15 +8,15 @@ use crate::log::{
 };
 use crate::{Configuration, NodeId, Slot};
 
-type Said = Message<u64, u64>;
+type TestMessage = Message<u64, u64>;
 type StepOf = StepOutput<Record<u64, u64>, Output<u64, u64>>;
 
 pub(super) struct TestCluster {
     nodes: Vec<Node<u64, u64>>,
     disks: Vec<Store<u64, u64>>,
-    queue: VecDeque<(NodeId, NodeId, Said)>,
+    queue: VecDeque<(NodeId, NodeId, TestMessage)>,
     cut: Vec<(u128, u128)>,
-    asked: BTreeSet<NodeId>,
+    candidates: BTreeSet<NodeId>,
     options: Options,
     /// The node with the slow disk, and the steps that wait for it.
     slow: Option<(u128, Vec<StepOf>)>,
@@ -27,12 +27,12 @@ pub(super) fn nodes(some: &[u128]) -> impl Iterator<Item = NodeId> + '_ {
     some.iter().copied().map(NodeId)
 }
 
-fn place(node: u128) -> usize {
+fn index(node: u128) -> usize {
     usize::try_from(node - 1).unwrap()
 }
 
 impl TestCluster {
-    /// Creates a cluster of so many nodes. The first three of them vote.
+    /// Creates a cluster with `count` nodes. The first three of them vote.
     pub(super) fn new(count: u128) -> Self {
         Self::with(count, Options::default())
     }
@@ -45,7 +45,7 @@ impl TestCluster {
             disks: (1..=count).map(|_| store.clone()).collect(),
             queue: VecDeque::new(),
             cut: Vec::new(),
-            asked: BTreeSet::new(),
+            candidates: BTreeSet::new(),
             options,
             slow: None,
             now_us: 0,
@@ -53,7 +53,7 @@ impl TestCluster {
     }
 
     pub(super) fn node(&self, node: u128) -> &Node<u64, u64> {
-        &self.nodes[place(node)]
+        &self.nodes[index(node)]
     }
 
     /// Returns the decided values that are present as entries.
@@ -69,9 +69,9 @@ impl TestCluster {
 
     pub(super) fn step(&mut self, node: u128, input: Input<u64, u64>) -> Vec<Output<u64, u64>> {
         let roll = u32::try_from(node).unwrap() * 1_000_000_000;
-        let mut step = self.nodes[place(node)].step(self.now_us, roll, input);
+        let mut step = self.nodes[index(node)].step(self.now_us, roll, input);
         let early = step.early();
-        self.put_out(node, early);
+        self.perform(node, early);
         match &mut self.slow {
             Some((slow, waiting)) if *slow == node => {
                 waiting.push(step);
@@ -82,26 +82,26 @@ impl TestCluster {
     }
 
     fn store(&mut self, node: u128, steps: Vec<StepOf>) -> Vec<Output<u64, u64>> {
-        let disk = &mut self.disks[place(node)];
+        let disk = &mut self.disks[index(node)];
         let stored = StepOutput::release_all(steps, |records| {
             for record in records.into_iter().flatten() {
                 disk.apply(record);
             }
             Ok::<_, Infallible>(())
         });
-        self.put_out(node, stored.unwrap().into_iter().flatten().collect())
+        self.perform(node, stored.unwrap().into_iter().flatten().collect())
     }
 
-    fn put_out(&mut self, node: u128, outputs: Vec<Output<u64, u64>>) -> Vec<Output<u64, u64>> {
+    fn perform(&mut self, node: u128, outputs: Vec<Output<u64, u64>>) -> Vec<Output<u64, u64>> {
         let mut rest = Vec::new();
         for output in outputs {
             match output {
-                Output::Send(to, said) => {
-                    if matches!(said, Message::RequestVote(_)) {
-                        self.asked.insert(NodeId(node));
+                Output::Send(to, message) => {
+                    if matches!(message, Message::RequestVote(_)) {
+                        self.candidates.insert(NodeId(node));
                     }
                     if !self.cut.contains(&(node, to.0)) {
-                        self.queue.push_back((NodeId(node), to, said));
+                        self.queue.push_back((NodeId(node), to, message));
                     }
                 }
                 Output::Stored { term, slot } => {
@@ -125,8 +125,8 @@ impl TestCluster {
         }
     }
 
-    pub(super) fn hear(&mut self, node: u128, from: u128, said: Said) {
-        self.step(node, Input::Message(NodeId(from), said));
+    pub(super) fn deliver(&mut self, node: u128, from: u128, message: TestMessage) {
+        self.step(node, Input::Message(NodeId(from), message));
     }
 
     /// Delivers all messages until the queue is empty.
@@ -135,41 +135,41 @@ impl TestCluster {
     }
 
     /// Delivers the first message in the queue and nothing else.
-    pub(super) fn hear_next(&mut self) {
-        let (from, to, said) = self.queue.pop_front().unwrap();
-        self.hear(to.0, from.0, said);
+    pub(super) fn deliver_next(&mut self) {
+        let (from, to, message) = self.queue.pop_front().unwrap();
+        self.deliver(to.0, from.0, message);
     }
 
     /// Delivers only votes and requests for votes; all other messages are lost.
     pub(super) fn settle_votes(&mut self) {
-        self.settle_those(|said| matches!(said, Message::RequestVote(_) | Message::VoteReply { .. }));
+        self.settle_those(|message| matches!(message, Message::RequestVote(_) | Message::VoteReply { .. }));
     }
 
     /// Delivers requests for votes and their answers, up to the first answer outside a pre-vote. That answer stays in
     /// the queue.
     pub(super) fn settle_votes_but_the_last(&mut self) {
-        let counts = |said: &Said| matches!(said, Message::VoteReply { is_pre_vote: false, .. });
-        while let Some((from, to, said)) = self.queue.pop_front() {
-            if counts(&said) {
+        let counts = |message: &TestMessage| matches!(message, Message::VoteReply { is_pre_vote: false, .. });
+        while let Some((from, to, message)) = self.queue.pop_front() {
+            if counts(&message) {
                 self.queue.clear();
-                self.queue.push_back((from, to, said));
+                self.queue.push_back((from, to, message));
                 return;
             }
-            self.hear(to.0, from.0, said);
+            self.deliver(to.0, from.0, message);
         }
     }
 
-    fn settle_those(&mut self, which: impl Fn(&Said) -> bool) {
-        while let Some((from, to, said)) = self.queue.pop_front() {
-            if which(&said) {
-                self.hear(to.0, from.0, said);
+    fn settle_those(&mut self, which: impl Fn(&TestMessage) -> bool) {
+        while let Some((from, to, message)) = self.queue.pop_front() {
+            if which(&message) {
+                self.deliver(to.0, from.0, message);
             }
         }
     }
 
     /// Takes all messages from the queue without delivering them.
-    pub(super) fn said(&mut self) -> Vec<Said> {
-        self.queue.drain(..).map(|(_, _, said)| said).collect()
+    pub(super) fn take_messages(&mut self) -> Vec<TestMessage> {
+        self.queue.drain(..).map(|(_, _, message)| message).collect()
     }
 
     pub(super) fn cut(&mut self, links: &[(u128, u128)]) {
@@ -197,23 +197,26 @@ impl TestCluster {
 
     /// Returns whether a node ever asked for votes.
     pub(super) fn asked_to_lead(&self, node: u128) -> bool {
-        self.asked.contains(&NodeId(node))
+        self.candidates.contains(&NodeId(node))
     }
 
     pub(super) fn restart(&mut self, node: u128) {
         self.slow.take_if(|(slow, _)| *slow == node);
-        let store = self.disks[place(node)].clone();
-        self.nodes[place(node)] = Node::new(NodeId(node), self.options, store, self.now_us, 0);
+        let store = self.disks[index(node)].clone();
+        self.nodes[index(node)] = Node::new(NodeId(node), self.options, store, self.now_us, 0);
     }
 
     pub(super) fn propose(&mut self, node: u128, value: u64) -> Result<Slot, Rejection> {
         let outputs = self.step(node, Input::Propose(value));
-        taken(&outputs)
+        answer(&outputs)
     }
 
     /// Proposes at a node with a slow disk: the client gets no answer yet.
     pub(super) fn propose_early(&mut self, node: u128, value: u64) {
-        assert!(self.step(node, Input::Propose(value)).is_empty(), "its disk is slow");
+        assert!(
+            self.step(node, Input::Propose(value)).is_empty(),
+            "a node with a slow disk answers no proposal"
+        );
     }
 
     pub(super) fn hint(&mut self, node: u128) {
@@ -233,7 +236,7 @@ impl TestCluster {
 
     pub(super) fn change(&mut self, node: u128, to: &Configuration) -> Result<Slot, Rejection> {
         let outputs = self.step(node, Input::ChangeConfiguration(to.clone()));
-        taken(&outputs)
+        answer(&outputs)
     }
 
     pub(super) fn compact(&mut self, node: u128, through: Slot, state: u64) {
@@ -246,11 +249,11 @@ pub(super) fn term_of_one() -> Term {
     Term::new(Slot(1), 1, NodeId(1))
 }
 
-fn taken(outputs: &[Output<u64, u64>]) -> Result<Slot, Rejection> {
-    let taken = outputs.iter().find_map(|output| match output {
+fn answer(outputs: &[Output<u64, u64>]) -> Result<Slot, Rejection> {
+    let answer = outputs.iter().find_map(|output| match output {
         Output::Proposed(slot, _) => Some(Ok(*slot)),
-        Output::ProposalRejected(refusal) => Some(Err(*refusal)),
+        Output::ProposalRejected(rejection) => Some(Err(*rejection)),
         _ => None,
     });
-    taken.expect("a proposal is answered")
+    answer.expect("the node answers each proposal")
 }

@@ -78,9 +78,9 @@ fn a_leadership_transfer_takes_no_time_and_loses_no_entry() {
     let mut cluster = led();
     let before = cluster.node(1).leads().unwrap();
     assert_eq!(cluster.transfer_leadership(1, 3), [Output::LeadershipTransferred(NodeId(3))]);
-    assert_eq!(cluster.node(1).leads(), None, "before any other node learns of it");
+    assert_eq!(cluster.node(1).leads(), None, "node 1 steps down before node 3 receives the message");
     cluster.settle();
-    assert!(cluster.node(3).is_ready(), "no time has passed");
+    assert!(cluster.node(3).is_ready(), "node 3 leads without a tick");
     assert!(cluster.node(3).leads().unwrap() > before);
     assert_eq!(cluster.values(3), [7]);
     assert!(cluster.propose(3, 8).is_ok());
@@ -113,8 +113,8 @@ fn a_transfer_times_out_if_the_target_does_not_catch_up() {
         assert_eq!(cluster.pass_for(1, HEARTBEAT_US), []);
         cluster.settle();
     }
-    let said: Vec<_> = (0..3).flat_map(|_| cluster.pass_for(1, HEARTBEAT_US)).collect();
-    assert_eq!(said, [Output::TransferFailed(Rejection::TransferTimedOut)]);
+    let outputs: Vec<_> = (0..3).flat_map(|_| cluster.pass_for(1, HEARTBEAT_US)).collect();
+    assert_eq!(outputs, [Output::TransferFailed(Rejection::TransferTimedOut)]);
     cluster.settle();
     assert_eq!(cluster.node(1).leads(), before);
     assert!(cluster.propose(1, 9).is_ok());

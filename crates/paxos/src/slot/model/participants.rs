@@ -85,7 +85,7 @@ impl Proposer {
     }
 
     /// Returns whether an answer changes the proposer's state now.
-    pub(super) fn heeds(&self, answer: &Message) -> bool {
+    pub(super) fn is_changed_by(&self, answer: &Message) -> bool {
         let mut then = self.clone();
         then.answer(answer);
         then != *self
@@ -155,7 +155,7 @@ impl Voter {
         Self { node, memory: SlotPair::default(), disk: SlotPair::default(), pending: Vec::new() }
     }
 
-    pub(super) fn hear(&mut self, message: &Message) {
+    pub(super) fn receive(&mut self, message: &Message) {
         let node = self.node;
         let answer = match message {
             Message::Prepare(ballot) => {
@@ -167,8 +167,8 @@ impl Voter {
             Message::Accept(vote) => {
                 let vote = vote.clone();
                 let answer = self.memory.here.accept(vote.ballot, vote.value);
-                let told = |reply| Some(told(node, vote, reply));
-                answer.map(told).map_record(|record| (SLOT, record))
+                let reply_message = |reply| Some(accept_message(node, vote, reply));
+                answer.map(reply_message).map_record(|record| (SLOT, record))
             }
             Message::PrepareElsewhere(ballot) => {
                 let answer = faults::prepare(&mut self.memory.elsewhere, *ballot);
@@ -201,7 +201,7 @@ impl Voter {
     }
 }
 
-fn told(node: NodeId, vote: Vote<Value>, reply: AcceptReply) -> Message {
+fn accept_message(node: NodeId, vote: Vote<Value>, reply: AcceptReply) -> Message {
     match reply {
         AcceptReply::Accepted { .. } => Message::Accepted(node, vote),
         refused @ AcceptReply::Nack { .. } => Message::Refused(node, refused),

@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn invalid_commands_are_rejected() {
-        for (text, said) in [
+        for (text, part) in [
             ("{}", "expected one of get, put"),
             (r#"{"get":"a","put":"a","value":1}"#, "expected one of get, put"),
             (r#"{"put":"a"}"#, "`value` is missing"),
@@ -241,7 +241,7 @@ mod tests {
             (r#"{"got":"a"}"#, "unknown field"),
         ] {
             let found = read(text).unwrap_err();
-            assert!(found.contains(said), "{text}: {found}");
+            assert!(found.contains(part), "{text}: {found}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::server::{Server, answer, say};
+use super::server::{Server, answer, respond};
 use super::*;
 
 /// Returns the resolver's answers: one list after the other, and the last one forever.
@@ -18,7 +18,9 @@ async fn pair(first: String) -> (Server, Server) {
     loop {
         let open = Server::saying(first.clone()).await;
         let beside = SocketAddr::new("127.0.0.2".parse().unwrap(), open.address.port());
-        if let Some(private) = Server::at(beside, |_, stream| say(stream, answer(200, "", "private"))).await {
+        if let Some(private) =
+            Server::at(beside, |_, stream| respond(stream, answer(200, "", "private"))).await
+        {
             return (open, private);
         }
     }
@@ -44,7 +46,7 @@ async fn a_rebound_name_does_not_reach_a_private_address() {
     assert_eq!(
         ASKED.load(Ordering::SeqCst),
         4,
-        "asked once for each connection: what was judged is connected to"
+        "the resolver is called once per connection, and the client connects to the checked address"
     );
 }
 
@@ -128,7 +130,7 @@ async fn private_addresses_are_unreachable() {
     let port = target.address.port();
     let server = Server::start(move |seen, stream| {
         let host = seen.line.split(' ').nth(1).unwrap().trim_start_matches('/').to_owned();
-        say(stream, moved(&format!("http://{host}:{port}/")))
+        respond(stream, moved(&format!("http://{host}:{port}/")))
     })
     .await;
     let runner = guarded(&settings(), Some(all_but_the_servers));

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
-use super::server::{Server, answer, say};
+use super::server::{Server, answer, respond};
 use super::*;
 use crate::{Credential, Secret};
 
@@ -28,7 +28,7 @@ async fn token_endpoint(expires_in: &'static str) -> Server {
     Server::start(move |_, stream| {
         let number = given.fetch_add(1, Ordering::SeqCst) + 1;
         let body = format!(r#"{{"access_token":"token-{number}","token_type":"bearer"{expires_in}}}"#);
-        say(stream, answer(200, "Content-Type: application/json\r\n", &body))
+        respond(stream, answer(200, "Content-Type: application/json\r\n", &body))
     })
     .await
 }
@@ -43,10 +43,10 @@ fn client_credentials(url: String) -> impl FnOnce(Secret) -> Credential {
 }
 
 /// Accepts requests with this token.
-async fn door(token: &'static str) -> Server {
+async fn protected_api(token: &'static str) -> Server {
     Server::start(move |seen, stream| {
         let open = seen.headers.get("authorization").is_some_and(|sent| sent == &format!("Bearer {token}"));
-        say(stream, if open { answer(200, "", "in") } else { answer(401, "", "who are you?") })
+        respond(stream, if open { answer(200, "", "in") } else { answer(401, "", "who are you?") })
     })
     .await
 }
@@ -59,7 +59,7 @@ fn generation(fault: &Fault) -> u64 {
 
 #[tokio::test]
 async fn one_refresh_serves_all_rejected_requests() {
-    let (tokens, api) = (token_endpoint("").await, door("token-2").await);
+    let (tokens, api) = (token_endpoint("").await, protected_api("token-2").await);
     let (_folder, settings) = with_credential(client_credentials(tokens.url("/token")));
     let runner = runner(&settings);
     let payload = HttpStep::post(api.url("/")).credential("shop").payload().unwrap();
@@ -76,7 +76,7 @@ async fn one_refresh_serves_all_rejected_requests() {
     for output in callers.join_all().await {
         assert_eq!(output.read::<Value>().unwrap()["body"], "in");
     }
-    assert_eq!(tokens.calls(), 2, "one for the first token, one for the second");
+    assert_eq!(tokens.calls(), 2, "one token request for the first token and one for the second");
     let seen = tokens.seen().remove(0);
     assert_eq!(seen.body, "grant_type=client_credentials&scope=read+write");
     assert!(seen.headers["authorization"].starts_with("Basic "), "{seen:?}");
@@ -84,7 +84,7 @@ async fn one_refresh_serves_all_rejected_requests() {
 
 #[tokio::test]
 async fn a_token_is_renewed_before_it_expires() {
-    let (tokens, api) = (token_endpoint(r#","expires_in":"0.002""#).await, door("token-2").await);
+    let (tokens, api) = (token_endpoint(r#","expires_in":"0.002""#).await, protected_api("token-2").await);
     let (_folder, settings) = with_credential(client_credentials(tokens.url("/")));
     let runner = runner(&settings);
     let payload = HttpStep::post(api.url("/")).credential("shop").payload().unwrap();
@@ -101,10 +101,10 @@ async fn a_token_that_cannot_be_renewed_is_used_until_it_expires() {
     let tokens = Server::start(move |_, stream| {
         let first = calls.fetch_add(1, Ordering::SeqCst) == 0;
         let body = r#"{"access_token":"token-1","expires_in":1}"#;
-        say(stream, if first { answer(200, "", body) } else { answer(500, "", "") })
+        respond(stream, if first { answer(200, "", body) } else { answer(500, "", "") })
     })
     .await;
-    let api = door("token-1").await;
+    let api = protected_api("token-1").await;
     let (_folder, settings) = with_credential(client_credentials(tokens.url("/")));
     let (runner, step) = (runner(&settings), HttpStep::get(api.url("/")).credential("shop"));
     let mut served = 0;
@@ -115,7 +115,7 @@ async fn a_token_that_cannot_be_renewed_is_used_until_it_expires() {
         }
     };
     assert!(served > 0);
-    assert!(tokens.calls() >= 3, "renewed early in vain, then again when the token had ended");
+    assert!(tokens.calls() >= 3, "one failed early renewal and one renewal after the expiry");
     assert_eq!(class(&failed), Class::Transient);
     let reason = format!("credential `shop` could not be refreshed: HTTP 500 from {}", tokens.address);
     assert_eq!(failed.message(), reason);
@@ -123,7 +123,7 @@ async fn a_token_that_cannot_be_renewed_is_used_until_it_expires() {
 
 #[tokio::test]
 async fn a_secret_is_exchanged_for_a_token() {
-    let (tokens, api) = (token_endpoint("").await, door("token-1").await);
+    let (tokens, api) = (token_endpoint("").await, protected_api("token-1").await);
     let url = tokens.url("/refresh");
     let (_folder, settings) = with_credential(|secret| Credential::Refresh { url, secret });
     run(&runner(&settings), &HttpStep::post(api.url("/")).credential("shop")).await.unwrap();
@@ -134,7 +134,7 @@ async fn a_secret_is_exchanged_for_a_token() {
 
 #[tokio::test]
 async fn a_rejected_token_is_read_from_its_file_again() {
-    let api = door("rotated").await;
+    let api = protected_api("rotated").await;
     let (folder, settings) = with_credential(|token| Credential::Token { token });
     let runner = runner(&settings);
     let payload = HttpStep::post(api.url("/")).credential("shop").payload().unwrap();
@@ -148,7 +148,7 @@ async fn a_rejected_token_is_read_from_its_file_again() {
 async fn an_echoed_secret_is_not_stored() {
     let api = Server::start(|seen, stream| {
         let status = if seen.line.contains("bad") { 500 } else { 200 };
-        say(stream, answer(status, "X-Echo: 1\r\n", &format!("{:?}", seen.headers)))
+        respond(stream, answer(status, "X-Echo: 1\r\n", &format!("{:?}", seen.headers)))
     })
     .await;
     let (_folder, settings) = with_credential(|token| Credential::Token { token });
@@ -158,7 +158,7 @@ async fn an_echoed_secret_is_not_stored() {
     assert!(output.to_string().contains("Bearer [credential]"), "{output}");
     let fault = fault(&runner, &HttpStep::get(api.url("/bad")).credential("shop")).await;
     assert!(!format!("{fault:?} {fault}").contains(SECRET), "{fault:?}");
-    assert!(api.seen()[0].headers["authorization"].contains(SECRET), "it was sent");
+    assert!(api.seen()[0].headers["authorization"].contains(SECRET), "the request carries the credential");
 }
 
 #[tokio::test]
@@ -184,22 +184,26 @@ async fn a_credential_for_another_host_is_not_sent() {
         settings.credential_hosts.insert("shop".into(), hosts);
         let refused = fault(&runner(&settings), &step).await;
         assert_eq!(class(&refused), Class::Permanent);
-        let said = format!("credential `shop` is not permitted for {meant}: list the host under `hosts`");
-        assert!(refused.message().starts_with(&said), "{refused}");
+        let expected = format!("credential `shop` is not permitted for {meant}: list the host under `hosts`");
+        assert!(refused.message().starts_with(&expected), "{refused}");
     }
     settings.credential_hosts.clear();
-    assert_eq!(class(&fault(&runner(&settings), &step).await), Class::Permanent, "nothing said is nowhere");
-    assert_eq!((api.calls(), tokens.calls()), (0, 0), "not even a token was fetched");
+    assert_eq!(
+        class(&fault(&runner(&settings), &step).await),
+        Class::Permanent,
+        "without `hosts`, the credential is permitted for no host"
+    );
+    assert_eq!((api.calls(), tokens.calls()), (0, 0), "no token was requested");
 
     settings.credential_hosts.insert("shop".into(), vec![meant]);
     run(&runner(&settings), &step).await.unwrap();
-    let told = crate::NotifyRule {
+    let rule = crate::NotifyRule {
         url: api.url("/hook"),
         credential: Some("shop".into()),
         ..crate::NotifyRule::default()
     };
     settings.credential_hosts.clear();
-    run(&runner(&settings.with_notify_hosts(&[told])), &step).await.unwrap();
+    run(&runner(&settings.with_notify_hosts(&[rule])), &step).await.unwrap();
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use holdoff_policy::{BreakerOptions, BudgetOptions, Growth, Jitter, Policy};
 use tokio::sync::oneshot;
 
-use super::server::{Server, answer, say};
+use super::server::{Server, answer, respond};
 use super::*;
 use crate::DestinationLimits;
 
@@ -27,7 +27,7 @@ async fn a_destination_at_its_limit_refuses_immediately() {
                 arrived.send(()).unwrap();
                 let _ = released.await;
             }
-            say(stream, answer(200, "", "")).await;
+            respond(stream, answer(200, "", "")).await;
         }
     })
     .await;
@@ -95,7 +95,7 @@ async fn short_timeouts_do_not_open_the_breaker() {
         if request.line.starts_with("GET /slow") {
             super::server::hold(stream).await;
         } else {
-            say(stream, answer(200, "", "")).await;
+            respond(stream, answer(200, "", "")).await;
         }
     })
     .await;

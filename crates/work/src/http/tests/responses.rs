@@ -9,7 +9,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
-use super::server::{Server, answer, hold, say};
+use super::server::{Server, answer, hold, respond};
 use super::*;
 
 #[tokio::test]
@@ -98,7 +98,7 @@ async fn retry_after_is_read_as_seconds_and_as_a_date() {
 async fn statuses_map_to_their_classes() {
     let server = Server::start(|seen, stream| {
         let status = seen.line.split(['/', ' ']).nth(2).unwrap().parse().unwrap();
-        say(stream, answer(status, "", ""))
+        respond(stream, answer(status, "", ""))
     })
     .await;
     let runner = runner(&settings());

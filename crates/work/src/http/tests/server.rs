@@ -69,7 +69,7 @@ impl Server {
     /// Sends the same response to every client.
     pub(super) async fn saying(answer: impl Into<String>) -> Self {
         let answer = answer.into();
-        Self::start(move |_, stream| say(stream, answer.clone())).await
+        Self::start(move |_, stream| respond(stream, answer.clone())).await
     }
 
     pub(super) fn url(&self, path: &str) -> String {
@@ -91,7 +91,7 @@ pub(super) fn answer(status: u16, headers: &str, body: &str) -> String {
     format!("HTTP/1.1 {status} X\r\nContent-Length: {length}\r\nConnection: close\r\n{headers}\r\n{body}")
 }
 
-pub(super) async fn say(mut stream: TcpStream, answer: String) {
+pub(super) async fn respond(mut stream: TcpStream, answer: String) {
     let _ = stream.write_all(answer.as_bytes()).await;
     let _ = stream.shutdown().await;
 }

@@ -145,12 +145,12 @@ fn effects_are_fenced(records: &Records, attempts: &HashMap<Key, Vec<&Attempt>>)
     }
     let effects: HashMap<&str, _> =
         records.effects.iter().map(|effect| (effect.step.as_str(), effect)).collect();
-    assert_eq!(effects.len(), records.done.len(), "an effect is missing, or there is one too many");
+    assert_eq!(effects.len(), records.done.len(), "each completed step has exactly one effect");
     for done in &records.done {
         let key = (done.task, done.step);
         let name = named(key);
         let (effect, tokens) = (effects[name.as_str()], &applied[name.as_str()]);
-        assert_eq!(effect.token, done.lease, "{name}: the last to act is not who succeeded");
+        assert_eq!(effect.token, done.lease, "{name}: the last effect is not from the claim that succeeded");
         assert_eq!(tokens.last(), Some(&done.lease), "{name}");
         assert_eq!(tokens.len(), usize::try_from(effect.applied).unwrap(), "{name}");
         assert!(
@@ -160,7 +160,10 @@ fn effects_are_fenced(records: &Records, attempts: &HashMap<Key, Vec<&Attempt>>)
         let mine = attempts.get(&key).map(Vec::as_slice).unwrap_or_default();
         let is_known =
             |token: &i64| *token == done.lease || mine.iter().any(|attempt| attempt.lease == *token);
-        assert!(tokens.iter().all(is_known), "{name}: {tokens:?} were not all claims");
+        assert!(
+            tokens.iter().all(is_known),
+            "{name}: an effect has a token that was never claimed, in {tokens:?}"
+        );
     }
 }
 

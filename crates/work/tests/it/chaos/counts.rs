@@ -56,7 +56,7 @@ impl Counts {
     /// Asserts that every fault has occurred.
     pub(crate) fn check(&self, has_server: bool) {
         for (what, count) in self.named(has_server) {
-            assert!(count > 0, "no {what}: this run shows nothing");
+            assert!(count > 0, "the run had no {what}");
         }
     }
 

@@ -56,7 +56,7 @@ impl Fleet {
         fleet
     }
 
-    /// Returns the slots of the workers that may be struck.
+    /// Returns the slots of the workers that may receive a fault.
     pub(crate) fn targets(&self) -> Vec<usize> {
         (0..SIZE).filter(|slot| !self.slots[*slot].is_spared).collect()
     }
@@ -93,7 +93,7 @@ impl Fleet {
         self.slots[slot].is_spared = is_spared;
     }
 
-    /// Asserts that no worker ended without being told to, and that those that were told to ended successfully.
+    /// Asserts that no worker exited without a shutdown, and that each worker that was shut down exited successfully.
     pub(crate) fn check(&mut self) {
         for slot in &mut self.slots {
             assert_alive(&mut slot.child);
@@ -101,7 +101,7 @@ impl Fleet {
         for mut child in self.leaving.drain(..) {
             let status = child.wait().unwrap();
             forget_clock(&child);
-            assert!(status.success(), "a worker that was shut down ended with {status}");
+            assert!(status.success(), "a worker exited with {status} after its shutdown");
         }
     }
 

@@ -17,7 +17,7 @@ use crate::chaos::records::Records;
 use crate::chaos::{check, faults, plan, server};
 
 /// The store, the resource, and the server if there is one.
-pub(crate) struct Ground {
+pub(crate) struct ChaosSetup {
     pub(crate) store: String,
     pub(crate) effects: String,
     pub(crate) server: Option<Postgres>,
@@ -33,19 +33,19 @@ const LEFT: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(
 const MOST_RUNS: u64 = 4;
 
 /// Runs chaos on a store until late reports and lost leases were seen. Every run is checked.
-pub(crate) fn run(engine: &str, mut ground: impl FnMut() -> Ground) {
+pub(crate) fn run(engine: &str, mut setup: impl FnMut() -> ChaosSetup) {
     let seed = number("HOLDOFF_CHAOS_SEED").unwrap_or_else(|| Rng::new().u64(..));
     let steps = holdoff_testbed::scaled("HOLDOFF_CHAOS_STEPS", 4_000, 20_000);
     let faulty = Duration::from_secs(holdoff_testbed::scaled("HOLDOFF_CHAOS_SECONDS", 12, 25));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     for seed in (0..MOST_RUNS).map(|run| seed.wrapping_add(run)) {
         println!("chaos on {engine}: HOLDOFF_CHAOS_SEED={seed} HOLDOFF_CHAOS_STEPS={steps}");
-        if runtime.block_on(strike(ground(), seed, steps, faulty)).is_all() {
+        if runtime.block_on(run_chaos(setup(), seed, steps, faulty)).is_all() {
             return;
         }
     }
     panic!(
-        "in {MOST_RUNS} runs no stale worker has reported anything, or none has noticed that its lease was lost"
+        "in {MOST_RUNS} runs no stale worker reported a result, or no worker noticed the loss of its lease"
     );
 }
 
@@ -53,8 +53,8 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}: {text:?}")))
 }
 
-async fn strike(ground: Ground, seed: u64, steps: u64, faulty: Duration) -> check::LeaseLog {
-    let Ground { store, effects, server } = ground;
+async fn run_chaos(setup: ChaosSetup, seed: u64, steps: u64, faulty: Duration) -> check::LeaseLog {
+    let ChaosSetup { store, effects, server } = setup;
     let folder = tempfile::tempdir().unwrap();
     let log = std::env::var_os("HOLDOFF_CHAOS_LOG").map_or_else(|| folder.path().join("log"), PathBuf::from);
     Effects::open(&effects).unwrap().make().await.unwrap();

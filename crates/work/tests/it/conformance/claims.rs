@@ -228,7 +228,8 @@ async fn inputs_come_with_the_claim(store: TestStore) {
     let (one, two) = (claimer(&work, &["one"]).await, claimer(&work, &["two"]).await);
     nothing_is_due(&two).await;
     one.complete(&claim(&one).await, Payload::json(&41).unwrap()).await.unwrap();
-    let child = eventually("the child", || async { two.claim(1, MINUTE).await.unwrap().pop() }).await;
+    let child =
+        eventually("the dependent step is due", || async { two.claim(1, MINUTE).await.unwrap().pop() }).await;
     assert_eq!(child.inputs().len(), 1);
     assert_eq!(child.inputs()["a"].read::<i32>().unwrap(), 41);
 }
@@ -254,7 +255,7 @@ async fn a_claim_changes_no_index_of_postgres() {
         Some(counted).filter(|counted| counted.0 >= 500)
     };
     let counted = eventually("the server's statistics", look).await;
-    assert_eq!(counted, (500, 500), "updates, and those that wrote no index entry");
+    assert_eq!(counted, (500, 500), "all updates are HOT updates, which change no index");
 }
 
 on_every_store!(

@@ -69,9 +69,9 @@ async fn all_exhausted_attempts_are_recorded(store: TestStore) {
         assert_eq!(claimed.attempt(), number);
         tokens.push(claimed.token());
         tokio::time::sleep(Duration::from_millis(15)).await;
-        let said = format!("attempt {number}\n with password=hunter2 {}", "x".repeat(1000));
+        let text = format!("attempt {number}\n with password=hunter2 {}", "x".repeat(1000));
         let failure = Failure::new(if number == 2 { Class::Timeout } else { Class::Transient });
-        claimer.fail(&claimed, Fault::new(failure, said)).await.unwrap();
+        claimer.fail(&claimed, Fault::new(failure, text)).await.unwrap();
     }
     nothing_is_due(&claimer).await;
     let record = work.task(task).await.unwrap().unwrap();
@@ -89,9 +89,9 @@ async fn all_exhausted_attempts_are_recorded(store: TestStore) {
     for (number, attempt) in (1..).zip(kept) {
         assert_eq!(attempt.worker, "node seven");
         assert!(attempt.took >= Duration::from_millis(10) && attempt.took < MINUTE);
-        let said = attempt.message.as_deref().unwrap();
-        assert!(said.starts_with(&format!("attempt {number}  with password=… xx")), "{said}");
-        assert!(!said.contains("hunter2") && said.chars().count() <= 500);
+        let text = attempt.message.as_deref().unwrap();
+        assert!(text.starts_with(&format!("attempt {number}  with password=… xx")), "{text}");
+        assert!(!text.contains("hunter2") && text.chars().count() <= 500);
         assert!(record.now.since(attempt.started_at) < 10 * MINUTE);
     }
     assert!(kept.windows(2).all(|pair| pair[0].started_at < pair[1].started_at));
@@ -110,7 +110,7 @@ async fn a_snooze_uses_no_attempt(store: TestStore) {
     let record = step(&work, task.step(0)).await;
     assert_eq!((record.state, record.failures, record.snoozes), (StepState::Ready, 0, 6));
     assert!(record.due_at.unwrap().since(record.last_attempted_at.unwrap()) >= HOUR);
-    assert_eq!((record.class, record.message), (None, None), "a snooze is no failure");
+    assert_eq!((record.class, record.message), (None, None), "a snooze does not count as a failure");
     let kept = attempts(&work, task.step(0)).await;
     assert!(kept.iter().all(|attempt| attempt.outcome == AttemptOutcome::Snoozed));
     assert_eq!((kept.len(), kept[5].delay), (6, Some(HOUR)));
@@ -136,9 +136,13 @@ async fn the_deadline_begins_with_the_first_failed_attempt(store: TestStore) {
     let claimer = claimer(&work, &["mail"]).await;
     claimer.snooze(&claim(&claimer).await, 2 * SECOND + SECOND / 10, "closed").await.unwrap();
     claimer.fail(&claim(&claimer).await, Fault::transient("x")).await.unwrap();
-    assert_eq!(step(&work, task.step(0)).await.state, StepState::Ready, "it has hardly begun");
+    assert_eq!(
+        step(&work, task.step(0)).await.state,
+        StepState::Ready,
+        "a snooze does not start the deadline"
+    );
     claimer.fail(&claim(&claimer).await, Fault::transient("x")).await.unwrap();
-    assert_eq!(step(&work, task.step(0)).await.state, StepState::Ready, "nor is it over now");
+    assert_eq!(step(&work, task.step(0)).await.state, StepState::Ready, "the deadline has not passed");
 }
 
 async fn success_after_failures_keeps_the_attempts(store: TestStore) {

@@ -124,7 +124,7 @@ async fn a_failed_branch_blocks_its_dependents_until_it_is_retried(store: TestSt
     assert_eq!(work.act(&StepFilter::task(task), &Action::Retry).await.unwrap(), 1);
     assert_eq!(states(&work, task).await.0, TaskState::Running);
     let again = claim(&bad).await;
-    assert_eq!(again.attempt(), 1, "with all its attempts before it");
+    assert_eq!(again.attempt(), 1, "a retried step starts again with attempt 1");
     bad.complete(&again, Payload::empty()).await.unwrap();
     ends(&work, task, TaskState::Succeeded).await;
     worker.shutdown().await;
@@ -143,7 +143,11 @@ async fn a_discarded_parent_keeps_its_dependents_blocked(store: TestStore) {
     nothing_is_due(&good).await;
     assert_eq!(states(&work, task).await.0, TaskState::Failed);
     assert_eq!(step(&work, task.step(3)).await.waiting_for, 1);
-    assert_eq!(work.act(&StepFilter::task(task), &Action::Retry).await.unwrap(), 0, "there is no way back");
+    assert_eq!(
+        work.act(&StepFilter::task(task), &Action::Retry).await.unwrap(),
+        0,
+        "a task with a discarded step cannot be retried"
+    );
 }
 
 async fn cancelling_ends_all_steps_of_a_task(store: TestStore) {

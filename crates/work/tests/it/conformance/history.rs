@@ -42,7 +42,7 @@ async fn finished_steps_are_pruned_by_age(store: TestStore) {
     let live = submit(&work, Task::new("mail")).await;
     assert_eq!(prune(&work).await, 1201);
     assert_eq!(ids(&work, &StepFilter::default()).await.into_iter().collect::<Vec<_>>(), [live.step(0)]);
-    assert!(work.task(failing).await.unwrap().is_none(), "its attempts are gone with it");
+    assert!(work.task(failing).await.unwrap().is_none(), "pruning deletes a task with its attempts");
     assert_eq!(prune(&work).await, 0);
 }
 
@@ -73,11 +73,14 @@ async fn the_row_limit_is_kept(store: TestStore) {
         Some(ids(&work, &StepFilter::default()).await).filter(|left| left.len() <= 500)
     })
     .await;
-    assert!(left.len() >= 450, "{} are left, and 500 may be", left.len());
-    assert!(left.contains(&tasks[1599].step(0)), "the latest stay");
-    assert!(!left.contains(&tasks[0].step(0)), "the oldest go");
+    assert!(left.len() >= 450, "{} steps are left; the limit is 500", left.len());
+    assert!(left.contains(&tasks[1599].step(0)), "the latest steps are kept");
+    assert!(!left.contains(&tasks[0].step(0)), "the oldest steps are pruned");
     work.prune().await.unwrap();
-    assert!(ids(&work, &StepFilter::default()).await.len() >= 450, "and it stops there");
+    assert!(
+        ids(&work, &StepFilter::default()).await.len() >= 450,
+        "a second prune keeps the remaining tasks"
+    );
 }
 
 async fn a_live_task_keeps_its_parents_outputs(store: TestStore) {
@@ -142,7 +145,10 @@ async fn dependents_of_a_discarded_step_are_pruned(store: TestStore) {
     work.act(&StepFilter::task(task), &Action::Discard).await.unwrap();
     prune(&work).await;
     prune(&work).await;
-    assert!(work.task(task).await.unwrap().is_none(), "it would stay for ever");
+    assert!(
+        work.task(task).await.unwrap().is_none(),
+        "a task with a discarded step and a blocked dependent is pruned"
+    );
     assert!(list(&work, &filter(|filter| filter.states = vec![StepState::Blocked])).await.is_empty());
 }
 
@@ -156,7 +162,11 @@ async fn dedup_keys_are_pruned_with_their_tasks(store: TestStore) {
     assert_eq!(prune(&work).await, 2);
     let second = work.submit_all(vec![short, long]).await.unwrap();
     assert!(matches!(second[0], Submitted::Created(_)));
-    assert_eq!(second[1], Submitted::Duplicate(first[1].task()), "a key outlives its task");
+    assert_eq!(
+        second[1],
+        Submitted::Duplicate(first[1].task()),
+        "a key with a long retention outlives its task"
+    );
 }
 
 on_every_store!(

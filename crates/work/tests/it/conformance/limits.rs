@@ -73,7 +73,7 @@ fn ten_at_most() -> Settings {
 async fn a_full_queue_rejects_tasks_with_retry_after(store: TestStore) {
     let work = store.open_with(ten_at_most()).await;
     submit_many(&work, 10, || Task::new("mail")).await;
-    let Err(error) = work.submit(Task::new("mail")).await else { panic!("it was full") };
+    let Err(error) = work.submit(Task::new("mail")).await else { panic!("a full queue accepted a task") };
     assert!(error.is_transient());
     let Error::QueueFull { queue, depth, limit, retry_after } = error else { panic!("{error}") };
     assert_eq!((queue.as_str(), depth, limit), ("default", 10, 10));

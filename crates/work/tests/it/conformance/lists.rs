@@ -193,7 +193,7 @@ async fn paging_covers_everything_exactly_once(store: TestStore) {
             seen.extend(steps.iter().map(|step| step.id));
         }
         assert_eq!(seen.len(), 79, "{limit} a page");
-        assert!(seen.windows(2).all(|pair| pair[0] > pair[1]), "newest first, none twice");
+        assert!(seen.windows(2).all(|pair| pair[0] > pair[1]), "steps are listed newest first and only once");
     }
 }
 
@@ -228,7 +228,7 @@ async fn queue_stats_add_up(store: TestStore) {
     submit(&work, Task::new("card").priority(1)).await;
     let stats = work.stats().await.unwrap();
     let cards: Vec<_> = stats.iter().filter(|lane| lane.operation == "card").collect();
-    assert_eq!(cards.len(), 1, "priorities are put together");
+    assert_eq!(cards.len(), 1, "the statistics sum up all priorities");
     assert_eq!((cards[0].due, cards[0].waiting), (1, 1));
     let _ = zoo.ready;
 }
@@ -243,7 +243,7 @@ async fn large_counts_are_cached(store: TestStore) {
     assert_eq!(due().await, 21_000);
     submit(&work, Task::new("mail")).await;
     let counted = || async { Some(due().await).filter(|due| *due != 21_000) };
-    assert_eq!(eventually("another count", counted).await, 21_001);
+    assert_eq!(eventually("the cached count is updated", counted).await, 21_001);
 }
 
 async fn an_unknown_task_returns_none(store: TestStore) {
@@ -352,7 +352,7 @@ async fn walk(work: &Work, filter: &StepFilter, mut page: PageRequest) -> Vec<St
         assert!(!looked.is_truncated || looked.next.is_some());
         seen.extend(looked.steps.iter().map(|step| step.id));
         let Some(next) = looked.next else { return seen };
-        assert!(page.after.is_none_or(|after| next < after), "it goes on");
+        assert!(page.after.is_none_or(|after| next < after), "the cursor advances");
         assert!(looked.steps.last().is_none_or(|last| next <= last.id));
         page = page.after(next);
     }
@@ -374,7 +374,11 @@ async fn scans_find_every_match_exactly_once(store: TestStore) {
         let listed =
             work.list(&filter, &PageRequest::first(limit).with_scan_limit(scan_limit)).await.unwrap();
         let listed: Vec<StepId> = listed.iter().map(|step| step.id).collect();
-        assert_eq!(listed, expected[..expected.len().min(limit as usize)], "{filter:?}: a list is full");
+        assert_eq!(
+            listed,
+            expected[..expected.len().min(limit as usize)],
+            "{filter:?}: a page is filled up to its limit"
+        );
         let count = expected.len() as u64;
         assert_eq!(work.count(&filter, 1000).await.unwrap(), StepCount::Exactly(count), "{filter:?}");
         assert_eq!(work.count(&filter, count).await.unwrap(), StepCount::Exactly(count), "{filter:?}");
@@ -389,7 +393,7 @@ async fn scans_find_every_match_exactly_once(store: TestStore) {
     }
     assert!(
         found > 30 && cut > 30,
-        "the questions are of all kinds: {found} found something, {cut} were cut"
+        "the filters cover all cases: {found} matched steps, {cut} were truncated"
     );
 }
 

@@ -41,7 +41,7 @@ async fn a_report_blocked_by_a_lock_is_retried() {
         claimer.fail(failing, Fault::transient("busy")),
         claimer.complete(completing, Payload::empty())
     );
-    assert!(begun.elapsed() > 5 * SECOND, "the lock was in the way");
+    assert!(begun.elapsed() > 5 * SECOND, "the reports waited for the lock");
     assert_eq!((failed.unwrap(), completed.unwrap()), (Receipt::Accepted, Receipt::Accepted));
     release.await.unwrap();
     let record = step(&work, failing.step()).await;

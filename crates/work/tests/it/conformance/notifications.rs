@@ -112,8 +112,8 @@ async fn notifications_have_a_reserved_namespace(store: TestStore) {
     claimer.fail(&claim(&claimer).await, Fault::permanent("no")).await.unwrap();
     let of = |namespace: &str| filter(|filter| filter.namespace = Some(namespace.to_owned()));
     assert!(list(&work, &of("default")).await.is_empty());
-    let told = list(&work, &of("holdoff.notifications")).await;
-    assert_eq!((told.len(), told[0].operation.as_str()), (1, OPERATION));
+    let notified = list(&work, &of("holdoff.notifications")).await;
+    assert_eq!((notified.len(), notified[0].operation.as_str()), (1, OPERATION));
     let intruding = Task::new("mail").namespace("holdoff.notifications");
     let refused = work.submit(intruding).await.unwrap_err();
     assert!(matches!(refused, Error::Invalid(InvalidTask::Reserved { .. })), "{refused}");
@@ -180,10 +180,10 @@ async fn only_matching_rules_are_notified(store: TestStore) {
         (Task::new("mail"), 0),
     ];
     let mut expected = 0;
-    for (task, told) in tasks {
+    for (task, notified) in tasks {
         submit(&work, task).await;
         claimer.fail(&claim(&claimer).await, Fault::permanent("no")).await.unwrap();
-        expected += told;
+        expected += notified;
         settled(&work, expected).await;
     }
     let counts = [&by_operation, &by_queue, &by_namespace].map(|hook| hook.posted().len());

@@ -66,7 +66,7 @@ async fn retry_makes_failed_and_conflicted_steps_ready(store: TestStore) {
     let one = failed.first().copied().unwrap();
     let record = step(&work, one).await;
     assert_eq!((record.failures, record.rescues, record.ended_at), (0, 0, None));
-    assert_eq!(attempts(&work, one).await.len(), 1, "what was is still on record");
+    assert_eq!(attempts(&work, one).await.len(), 1, "the retried step keeps its earlier attempts");
 }
 
 async fn resolve_makes_conflicted_steps_ready_with_another_payload(store: TestStore) {
@@ -103,7 +103,7 @@ async fn discard_ends_failed_and_conflicted_steps(store: TestStore) {
     nothing_is_due(&claimer).await;
     let one = states(&work, "a", StepState::Discarded).await.into_iter().next().unwrap();
     let record = step(&work, one).await;
-    assert!(record.ended_at.is_some() && record.message.is_some(), "why is still on record");
+    assert!(record.ended_at.is_some() && record.message.is_some(), "a discarded step keeps its message");
 }
 
 async fn cancel_ends_whole_tasks_in_any_state(store: TestStore) {
@@ -131,7 +131,11 @@ async fn steps_of_a_paused_queue_are_not_claimed(store: TestStore) {
     let other = submit(&work, Task::new("mail").queue("b")).await;
     assert_eq!(claim(&claimer).await.step().task, other);
     let abroad = submit(&work, Task::new("mail").queue("a").namespace("eu")).await;
-    assert_eq!(claim(&claimer).await.step().task, abroad, "another namespace has queues of its own");
+    assert_eq!(
+        claim(&claimer).await.step().task,
+        abroad,
+        "a paused queue does not affect the queue of another namespace"
+    );
     work.resume("default", Pausable::Queue, "a").await.unwrap();
     let mut left = 3;
     while left > 0 {
@@ -182,7 +186,7 @@ async fn affected_steps_are_counted_without_a_change(store: TestStore) {
             assert_eq!(work.affected(&queue(name), action).await.unwrap(), count, "{name} {action:?}");
         }
     }
-    assert_eq!(counts(&work, "a").await, [10, 10, 10, 0, 0], "nothing was done");
+    assert_eq!(counts(&work, "a").await, [10, 10, 10, 0, 0], "counting the affected steps changes no step");
     assert_eq!(work.act(&queue("c"), &Action::Cancel).await.unwrap(), 2);
 }
 
@@ -199,7 +203,11 @@ async fn a_step_with_another_token_is_not_changed(store: TestStore) {
     let again = claim(&claimer).await;
     claimer.fail(&again, Fault::conflict("still")).await.unwrap();
     let new = Action::Resolve(Some(Payload::json("new").unwrap()));
-    assert_eq!(work.act(&unmoved, &new).await.unwrap(), 0, "it was resolved by another meanwhile");
+    assert_eq!(
+        work.act(&unmoved, &new).await.unwrap(),
+        0,
+        "a step that was resolved in the meantime is not resolved again"
+    );
     let seen = work.list(&StepFilter::step(claimed.step()), &PageRequest::first(1)).await.unwrap();
     let unmoved = filter(|filter| (filter.step, filter.token) = (Some(seen[0].id), Some(seen[0].token)));
     assert_eq!(work.act(&unmoved, &new).await.unwrap(), 1);
@@ -230,7 +238,7 @@ async fn concurrent_operators_and_workers_lose_no_step(store: TestStore) {
     let live = filter(|filter| {
         filter.states = vec![StepState::Blocked, StepState::Ready, StepState::Running, StepState::Failed];
     });
-    eventually("the end of all tasks", || {
+    eventually("all tasks have ended", || {
         let victim = doomed.next().copied();
         let (work, failed, live) = (&work, &failed, &live);
         async move {
@@ -249,7 +257,7 @@ async fn concurrent_operators_and_workers_lose_no_step(store: TestStore) {
         assert!(matches!(record.state, TaskState::Succeeded | TaskState::Cancelled), "{record:?}");
         cancelled += usize::from(record.state == TaskState::Cancelled);
     }
-    assert!(cancelled > 0, "some were caught");
+    assert!(cancelled > 0, "at least one task was cancelled while running");
     for worker in workers {
         worker.shutdown_within(Duration::from_secs(5)).await;
     }

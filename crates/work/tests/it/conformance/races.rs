@@ -23,21 +23,21 @@ async fn concurrent_backoff_updates_do_not_overwrite_each_other(store: TestStore
     for (number, (_, claimer)) in (1..).zip(nodes) {
         let claims = Arc::clone(&claims);
         reporting.push(tokio::spawn(async move {
-            let mut heard: Vec<(StepId, Duration)> = Vec::new();
+            let mut reported: Vec<(StepId, Duration)> = Vec::new();
             for claimed in claims.iter() {
                 let wait = HOUR * number;
                 let fault = Fault::transient(format!("{number}")).retry_after(wait);
                 if claimer.fail(claimed, fault).await.unwrap() == Receipt::Accepted {
-                    heard.push((claimed.step(), wait));
+                    reported.push((claimed.step(), wait));
                 }
             }
-            heard
+            reported
         }));
     }
     let mut decided = BTreeMap::new();
     for node in reporting {
         for (step, wait) in node.await.unwrap() {
-            assert_eq!(decided.insert(step, wait), None, "two were heard about {step}");
+            assert_eq!(decided.insert(step, wait), None, "two reports of {step} were accepted");
         }
     }
     assert!(!decided.is_empty());
@@ -48,9 +48,9 @@ async fn concurrent_backoff_updates_do_not_overwrite_each_other(store: TestStore
         let wait = HOUR * kept[0].message.as_deref().unwrap().parse::<u32>().unwrap();
         assert_eq!((kept.len(), kept[0].delay, record.failures), (1, Some(wait), 1));
         // If the response to an accepted report was lost, its node knows only that an outcome was recorded.
-        assert!(decided.get(&record.id).is_none_or(|heard| *heard == wait), "{}", record.id);
+        assert!(decided.get(&record.id).is_none_or(|reported| *reported == wait), "{}", record.id);
         let until = record.due_at.unwrap().since(record.last_attempted_at.unwrap());
-        assert!(until >= wait && until < wait + 10 * MINUTE, "{until:?} is not {wait:?}");
+        assert!(until >= wait && until < wait + 10 * MINUTE, "the step is due after {until:?}, not {wait:?}");
         assert_eq!(record.message, kept[0].message);
     }
 }
@@ -82,7 +82,7 @@ async fn readiness_never_sees_a_half_written_failure(store: TestStore) {
         async move {
             while !is_over.load(Ordering::Relaxed) {
                 let stolen = claimer.claim(10, MINUTE).await.unwrap();
-                assert!(stolen.is_empty(), "claimed before it was due: {stolen:?}");
+                assert!(stolen.is_empty(), "a step was claimed before its due time: {stolen:?}");
             }
         }
     });
@@ -92,7 +92,7 @@ async fn readiness_never_sees_a_half_written_failure(store: TestStore) {
     is_over.store(true, Ordering::Relaxed);
     thief.await.unwrap();
     let seen: usize = reader.await.unwrap();
-    assert!(seen > 0, "the reader has looked");
+    assert!(seen > 0, "the reader made no reads");
 }
 
 /// The record of the attempt, its time and the next due time are written together: no later write changes one of

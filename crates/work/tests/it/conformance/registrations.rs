@@ -17,7 +17,7 @@ fn few_lanes() -> Settings {
 async fn refused(work: &Work, task: Task) -> (&'static str, u64) {
     match work.submit(task).await {
         Err(error @ Error::Invalid(InvalidTask::TooManyLanes { .. })) => {
-            assert!(!error.is_transient(), "to come back later does not help");
+            assert!(!error.is_transient(), "the error is not transient");
             let Error::Invalid(InvalidTask::TooManyLanes { setting, limit, .. }) = error else { panic!() };
             (setting, limit)
         }
@@ -93,7 +93,7 @@ async fn unreferenced_workers_are_pruned(store: TestStore) {
         work.claimer(name, &["mail"], &[]).await.unwrap();
     }
     work.prune().await.unwrap();
-    assert_eq!(count(&store, workers(&store)).await, 4, "all were here just now");
+    assert_eq!(count(&store, workers(&store)).await, 4, "a prune keeps recently seen workers");
 
     let hours_ago = if store.is_postgres() {
         "update holdoff.workers set seen_at = clock_timestamp() - interval '3 hours' where name <> 'here'"
@@ -104,7 +104,7 @@ async fn unreferenced_workers_are_pruned(store: TestStore) {
     work.prune().await.unwrap();
     assert_eq!(count(&store, workers(&store)).await, 2);
     let attempt = attempts(&work, task.step(0)).await.remove(0);
-    assert_eq!(attempt.worker, "failing", "its attempt is still told");
+    assert_eq!(attempt.worker, "failing", "the attempt still names its pruned worker");
 
     // When the attempt is removed, its worker's name is removed too.
     let again = claimer(&work, &["mail"]).await;

@@ -34,7 +34,7 @@ async fn rescued(work: &Work, task: TaskId, times: u32) -> StepRecord {
         let record = step(work, task.step(0)).await;
         (record.rescues >= times).then_some(record)
     };
-    eventually("a rescue", look).await
+    eventually("the step is rescued", look).await
 }
 
 async fn a_step_of_a_lost_worker_is_requeued(store: TestStore) {
@@ -52,7 +52,7 @@ async fn a_step_of_a_lost_worker_is_requeued(store: TestStore) {
     assert_eq!((kept.len(), kept[0].outcome, kept[0].token), (1, AttemptOutcome::Rescued, 1));
     assert_eq!((kept[0].worker.as_str(), kept[0].class.as_deref()), ("the lost one", Some("timeout")));
     assert!(kept[0].took >= LEASE);
-    let delay = kept[0].delay.expect("the wait is on record");
+    let delay = kept[0].delay.expect("the attempt records its delay");
     assert!(delay <= 60 * MINUTE && delay > 59 * MINUTE, "{delay:?}");
     janitor.shutdown().await;
 }
@@ -80,7 +80,7 @@ async fn a_late_report_of_a_stale_worker_is_fenced(store: TestStore) {
     rescued(&work, task, 1).await;
     let owner = claim(&claimer).await;
     assert!(owner.token() >= zombie.token() + 2);
-    assert_eq!(owner.attempt(), 1, "a rescue is no failure");
+    assert_eq!(owner.attempt(), 1, "a rescue does not count as a failure");
     assert_eq!(claimer.complete(&zombie, Payload::empty()).await.unwrap(), Receipt::Fenced);
     assert_eq!(claimer.fail(&zombie, Fault::permanent("late")).await.unwrap(), Receipt::Fenced);
     assert!(matches!(claimer.heartbeat(&zombie, MINUTE).await, Err(Error::Fenced { .. })));
@@ -117,14 +117,14 @@ async fn rescued_steps_are_spread_out(store: TestStore) {
     claim_many(&c, 3000, LEASE).await;
     let janitor = janitor(&work).await;
     let ready = filter(|filter| filter.states = vec![StepState::Ready]);
-    let back = eventually("all of them back", || async {
+    let back = eventually("all steps are ready again", || async {
         let back = list(&work, &ready).await;
         (back.len() == 3000).then_some(back)
     })
     .await;
     assert!(back.iter().all(|record| record.rescues == 1 && record.failures == 0));
     let due: BTreeSet<i64> = back.iter().map(|record| record.due_at.unwrap().as_micros()).collect();
-    assert!(due.len() > 2900, "{} moments", due.len());
+    assert!(due.len() > 2900, "{} different due times", due.len());
     let width = Duration::from_micros(due.last().unwrap().abs_diff(*due.first().unwrap()));
     assert!(width > 50 * SECOND, "{width:?}");
     janitor.shutdown().await;
@@ -152,7 +152,7 @@ async fn concurrent_nodes_rescue_each_step_once(store: TestStore) {
     claim_many(&c, 1500, LEASE).await;
     let janitors = [janitor(&nodes[0]).await, janitor(&nodes[1]).await, janitor(&nodes[2]).await];
     let ready = filter(|filter| filter.states = vec![StepState::Ready]);
-    let back = eventually("all of them back", || async {
+    let back = eventually("all steps are ready again", || async {
         let back = list(&nodes[0], &ready).await;
         (back.len() == 1500).then_some(back)
     })

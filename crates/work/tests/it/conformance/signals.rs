@@ -28,24 +28,32 @@ async fn created(work: &Work) -> TaskId {
 
 async fn a_signal_counts_only_with_a_live_task(store: TestStore) {
     let work = store.open().await;
-    assert_eq!(work.signal_again("default", disk_full()).await.unwrap(), None, "nothing was signalled yet");
+    assert_eq!(work.signal_again("default", disk_full()).await.unwrap(), None, "no signal was sent yet");
     assert_eq!(work.signal_task("default", disk_full()).await.unwrap(), None);
     let task = created(&work).await;
-    assert_eq!(work.signal_task("default", disk_full()).await.unwrap(), Some(task), "and nothing is counted");
+    assert_eq!(
+        work.signal_task("default", disk_full()).await.unwrap(),
+        Some(task),
+        "reading the task of a signal does not count an occurrence"
+    );
     assert_eq!(signal(&work).await, Signalled::Duplicate { task, occurrences: 2 });
     let again = work.signal_again("default", disk_full()).await.unwrap();
     assert_eq!(again, Some(Signalled::Duplicate { task, occurrences: 3 }));
     let elsewhere = work.signal(disk_full(), Task::new("page").namespace("eu")).await.unwrap();
-    assert!(matches!(elsewhere, Signalled::Created(_)), "another namespace has signals of its own");
+    assert!(matches!(elsewhere, Signalled::Created(_)), "another namespace has its own signals");
     let claimer = work.claimer("tester", &["page"], &["default"]).await.unwrap();
     let running = claim(&claimer).await;
     assert_eq!(signal(&work).await, Signalled::Duplicate { task, occurrences: 4 });
     claimer.complete(&running, Payload::empty()).await.unwrap();
-    assert_eq!(work.signal_again("default", disk_full()).await.unwrap(), None, "it is over");
+    assert_eq!(work.signal_again("default", disk_full()).await.unwrap(), None, "the task has succeeded");
     assert_eq!(work.signal_task("default", disk_full()).await.unwrap(), None);
     let next = created(&work).await;
     assert_ne!(next, task);
-    assert_eq!(signal(&work).await, Signalled::Duplicate { task: next, occurrences: 2 }, "counted anew");
+    assert_eq!(
+        signal(&work).await,
+        Signalled::Duplicate { task: next, occurrences: 2 },
+        "the next task has its own count"
+    );
 }
 
 async fn a_discarded_task_ends_the_suppression_at_once(store: TestStore) {
@@ -65,7 +73,7 @@ async fn a_failed_task_suppresses_signals_for_a_time(store: TestStore) {
     assert_eq!(signal(&work).await, Signalled::Duplicate { task, occurrences: 2 });
     settings.signals.suppress_failed = Duration::from_millis(1);
     let hasty = store.open_with(settings).await;
-    let next = eventually("the end of its time", || async {
+    let next = eventually("the suppression of the failed task has ended", || async {
         match signal(&hasty).await {
             Signalled::Created(task) => Some(task),
             _ => None,
@@ -80,7 +88,11 @@ async fn signals_are_pruned_with_the_history(store: TestStore) {
     let work = store.open_with(settings).await;
     let task = created(&work).await;
     work.prune().await.unwrap();
-    assert_eq!(signal(&work).await, Signalled::Duplicate { task, occurrences: 2 }, "it lives");
+    assert_eq!(
+        signal(&work).await,
+        Signalled::Duplicate { task, occurrences: 2 },
+        "a prune keeps the signal of a live task"
+    );
     work.act(&StepFilter::task(task), &Action::Cancel).await.unwrap();
     work.prune().await.unwrap();
     created(&work).await;
@@ -96,7 +108,7 @@ async fn signals_are_listed_with_their_task_states(store: TestStore) {
     assert_eq!(
         all.iter().map(|signal| signal.task).collect::<Vec<_>>(),
         [task, next],
-        "what came last is first"
+        "the latest signal is listed first"
     );
     let first = &all[0];
     assert_eq!((first.namespace.as_str(), &first.fingerprint), ("default", &disk_full().to_string()));
@@ -126,7 +138,7 @@ async fn a_hundred_concurrent_signals_create_one_task(store: TestStore) {
         assert_eq!(tasks.len(), 1, "{fates:?}");
         let mut counts: Vec<u64> = fates.iter().map(Signalled::occurrences).collect();
         counts.sort_unstable();
-        assert_eq!(counts, (1..=100).collect::<Vec<_>>(), "every one is counted, once");
+        assert_eq!(counts, (1..=100).collect::<Vec<_>>(), "each signal is counted once");
     }
     assert_eq!(list(&nodes[0], &filter(|_| ())).await.len(), 10);
 }

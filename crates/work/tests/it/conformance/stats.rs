@@ -22,7 +22,7 @@ fn total(pulse: &StatsWindow) -> StatsBucket {
 
 /// Returns the recent activity as soon as it contains this number of runs.
 async fn after(work: &Work, namespace: Option<&str>, window: Duration, runs: u64) -> StatsWindow {
-    eventually("what was counted", || async {
+    eventually("the statistics contain all runs", || async {
         let pulse = work.recent_stats(namespace, window).await.unwrap();
         let sum = total(&pulse);
         Some(pulse).filter(|_| sum.succeeded + sum.retried + sum.failed + sum.other >= runs)
@@ -61,7 +61,10 @@ async fn ended_runs_are_counted_by_outcome(store: TestStore) {
         let charge = &pulse.operations[0];
         assert_eq!((charge.namespace.as_str(), charge.name.as_str()), ("default", "charge"));
         assert_eq!((charge.failures, charge.successes, charge.last_class.is_some()), (3, 3, true));
-        assert!(pulse.buckets.windows(2).all(|pair| pair[1].at.since(pair[0].at) == pulse.width), "no gaps");
+        assert!(
+            pulse.buckets.windows(2).all(|pair| pair[1].at.since(pair[0].at) == pulse.width),
+            "the buckets have no gaps"
+        );
         assert!(pulse.now.since(pulse.buckets.last().unwrap().at) < pulse.width);
     }
     let everywhere = total(&work.recent_stats(None, MINUTE).await.unwrap());
@@ -107,7 +110,7 @@ async fn the_stats_of_two_nodes_add_up(store: TestStore) {
     let pulse = after(&nodes[1], None, MINUTE, 250).await;
     let sum = total(&pulse);
     assert_eq!((sum.submitted, sum.succeeded, sum.retried, sum.failed, sum.other), (200, 200, 50, 0, 0));
-    let alive = eventually("both nodes to be seen", || async {
+    let alive = eventually("both nodes are listed", || async {
         let nodes = nodes[0].nodes().await.unwrap();
         Some(nodes).filter(|nodes| nodes.len() == 2 && nodes.iter().all(|node| node.finished_last_minute > 0))
     })
@@ -121,12 +124,12 @@ async fn the_stats_of_two_nodes_add_up(store: TestStore) {
 
 async fn a_node_is_listed_while_it_has_workers(store: TestStore) {
     let work = store.open().await;
-    assert!(work.nodes().await.unwrap().is_empty(), "one who only asks is no node");
+    assert!(work.nodes().await.unwrap().is_empty(), "a node without workers is not listed");
     let worker =
         work.worker().handle("mail", |_: holdoff_work::Context, (): ()| async { Ok::<_, Fault>(()) });
     let worker = worker.concurrency(3).start().await.unwrap();
     let look = || async { work.nodes().await.unwrap().pop() };
-    let node = eventually("the node", look).await;
+    let node = eventually("the node is listed", look).await;
     assert_eq!((node.name.clone(), node.slots), (holdoff_work::process_name(), 3));
     assert_eq!((node.policies.clone(), node.drift.clone()), (work.policy_version().to_string(), None));
     assert!(node.is_alive && node.version == env!("CARGO_PKG_VERSION"), "{node:?}");
@@ -137,7 +140,7 @@ async fn a_node_is_listed_while_it_has_workers(store: TestStore) {
     worker.shutdown().await;
     let sum = total(&work.recent_stats(None, MINUTE).await.unwrap());
     assert_eq!((sum.submitted, sum.succeeded), (1, 1));
-    assert!(work.nodes().await.unwrap().is_empty(), "it has left in good order");
+    assert!(work.nodes().await.unwrap().is_empty(), "a node that has shut down is not listed");
     assert_eq!(
         work.list(&StepFilter::default(), &holdoff_work::PageRequest::first(9)).await.unwrap().len(),
         1

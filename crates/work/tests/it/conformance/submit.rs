@@ -62,7 +62,7 @@ async fn a_dedup_key_is_accepted_once(store: TestStore) {
     let again = work.submit(Task::new("mail").dedup("welcome")).await.unwrap();
     assert_eq!(again, Submitted::Duplicate(first));
     let elsewhere = work.submit(Task::new("mail").dedup("welcome").namespace("eu")).await.unwrap();
-    assert!(matches!(elsewhere, Submitted::Created(_)), "another namespace has keys of its own");
+    assert!(matches!(elsewhere, Submitted::Created(_)), "another namespace has its own keys");
     assert_eq!(list(&work, &filter(|_| ())).await.len(), 2);
 }
 
@@ -71,7 +71,7 @@ async fn a_repeated_key_in_one_batch_is_one_task(store: TestStore) {
     let keyed = |key: &str| Task::new("mail").dedup(key);
     let fates = work.submit_all(vec![keyed("a"), keyed("b"), keyed("a"), Task::new("mail")]).await.unwrap();
     assert_eq!(fates[2], Submitted::Duplicate(fates[0].task()));
-    assert!([0, 1, 3].iter().all(|store| matches!(fates[*store], Submitted::Created(_))), "{fates:?}");
+    assert!([0, 1, 3].iter().all(|index| matches!(fates[*index], Submitted::Created(_))), "{fates:?}");
     assert_eq!(list(&work, &filter(|_| ())).await.len(), 3);
 }
 
@@ -80,7 +80,11 @@ async fn a_key_is_free_after_its_retention_and_task(store: TestStore) {
     let keyed = || Task::new("mail").dedup("welcome").dedup_retention(Duration::from_millis(1));
     let first = submit(&work, keyed()).await;
     tokio::time::sleep(Duration::from_millis(20)).await;
-    assert_eq!(work.submit(keyed()).await.unwrap(), Submitted::Duplicate(first), "it lives beyond its time");
+    assert_eq!(
+        work.submit(keyed()).await.unwrap(),
+        Submitted::Duplicate(first),
+        "a live task keeps its key beyond the retention"
+    );
     let claimer = claimer(&work, &["mail"]).await;
     claimer.complete(&claim(&claimer).await, Payload::empty()).await.unwrap();
     let second = work.submit(keyed().dedup_retention(HOUR)).await.unwrap();
@@ -89,7 +93,7 @@ async fn a_key_is_free_after_its_retention_and_task(store: TestStore) {
     assert_eq!(
         work.submit(keyed()).await.unwrap(),
         Submitted::Duplicate(second.task()),
-        "its time is not over"
+        "the retention has not expired"
     );
 }
 
@@ -353,7 +357,7 @@ async fn a_dropped_caller_does_not_affect_others(store: TestStore) {
     assert!(answered.len() >= CALLERS / 2);
     let stored: BTreeSet<TaskId> =
         list(&work, &filter(|_| ())).await.iter().map(|step| step.id.task).collect();
-    assert!(stored.is_superset(&answered), "what was answered is stored");
+    assert!(stored.is_superset(&answered), "every acknowledged task is stored");
     work.submit(Task::new("mail")).await.unwrap();
 }
 
@@ -377,7 +381,7 @@ async fn many_callers_share_a_transaction() {
     });
     let waiting = "select count(*) from pg_stat_activity where datname = current_database()
         and wait_event_type = 'Lock' and query like 'insert into holdoff.steps%'";
-    eventually("the first one waits", async || {
+    eventually("the first insert waits for the lock", async || {
         let waiting: i64 = sqlx::query_scalar(waiting).fetch_one(&mut watcher).await.unwrap();
         (waiting == 1).then_some(())
     })
@@ -396,7 +400,10 @@ async fn many_callers_share_a_transaction() {
     }
     let transactions = "select count(distinct xmin::text) from holdoff.steps";
     let transactions: i64 = sqlx::query_scalar(transactions).fetch_one(&mut other).await.unwrap();
-    assert_eq!(transactions, 3, "the one before, the first, and all {CALLERS} callers");
+    assert_eq!(
+        transactions, 3,
+        "one transaction for the earlier task, one for the first caller, one for all {CALLERS} callers"
+    );
 }
 
 /// A task that the store refuses, and that no check rejected before, does not affect the other tasks.

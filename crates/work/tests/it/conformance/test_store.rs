@@ -144,7 +144,7 @@ pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Opt
         if let Some(found) = look().await {
             return found;
         }
-        assert!(Instant::now() < end, "not in time: {what}");
+        assert!(Instant::now() < end, "timed out waiting: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -218,9 +218,9 @@ pub(crate) async fn ids(work: &Work, filter: &StepFilter) -> BTreeSet<StepId> {
 }
 
 /// Returns a filter with these conditions.
-pub(crate) fn filter(say: impl FnOnce(&mut StepFilter)) -> StepFilter {
+pub(crate) fn filter(set_fields: impl FnOnce(&mut StepFilter)) -> StepFilter {
     let mut filter = StepFilter::default();
-    say(&mut filter);
+    set_fields(&mut filter);
     filter
 }
 

@@ -41,13 +41,23 @@ async fn a_deployed_version_becomes_active_on_all_nodes(store: TestStore) {
 
     let deployed = one.deploy(hours(2), "Ada").await.unwrap();
     assert!(deployed.replaced);
-    eventually("the other goes by it", async || (other.policy_version() == deployed.id).then_some(())).await;
-    assert_eq!(wait_of(&other, began_before).await, HOUR, "work in flight keeps its version");
+    eventually("the other node has activated the deployed version", async || {
+        (other.policy_version() == deployed.id).then_some(())
+    })
+    .await;
+    assert_eq!(
+        wait_of(&other, began_before).await,
+        HOUR,
+        "a task keeps the version with which it was submitted"
+    );
     let began_after = submit(&other, Task::new("mail")).await;
     assert_eq!(wait_of(&one, began_after).await, 2 * HOUR);
 
     let own_file = |work: &Work| matches!(work.drift(), Some(Drift::OwnFile { .. }));
-    assert!(own_file(&one) && own_file(&other), "both have files that say otherwise");
+    assert!(
+        own_file(&one) && own_file(&other),
+        "the policy files of both nodes differ from the deployed version"
+    );
     one.deploy_own(hours(2), "Ada").await.unwrap();
     assert_eq!(one.drift(), None);
 
@@ -62,15 +72,15 @@ async fn a_deployed_version_becomes_active_on_all_nodes(store: TestStore) {
 
 async fn a_start_deploys_an_unseen_version(store: TestStore) {
     let first = join(&store, PolicySet::default()).await;
-    assert_eq!(first.versions().await.unwrap().len(), 1, "the presets, because there is nothing else");
+    assert_eq!(first.versions().await.unwrap().len(), 1, "without a policy file, the presets are deployed");
     let second = join(&store, hours(1)).await;
     assert_eq!((second.policies().as_ref(), second.drift()), (&hours(1), None));
     let third = join(&store, hours(2)).await;
     // A node that starts with an older file does not activate it again.
     let back = join(&store, hours(1)).await;
     assert_eq!(back.policies().as_ref(), &hours(2));
-    let said = back.drift().unwrap().to_string();
-    assert!(said.contains("holdoff policy deploy"), "{said}");
+    let message = back.drift().unwrap().to_string();
+    assert!(message.contains("holdoff policy deploy"), "{message}");
     // A node without a file uses the active version and reports no drift.
     let plain = join(&store, PolicySet::default()).await;
     assert_eq!((plain.policies().as_ref(), plain.drift()), (&hours(2), None));
@@ -85,7 +95,7 @@ async fn an_unusable_version_is_not_activated(store: TestStore) {
     let work = join(&store, hours(1)).await;
     let refused = work.deploy(hours(48), "Ada").await.unwrap_err();
     assert!(matches!(refused, Error::Policies(_)) && refused.to_string().contains("stale"), "{refused}");
-    assert_eq!(work.versions().await.unwrap().len(), 1, "the old one is kept");
+    assert_eq!(work.versions().await.unwrap().len(), 1, "the rejected version is not stored");
     assert_eq!(work.policies().as_ref(), &hours(1));
 
     // A node with stricter settings than the deploying node continues with its own policies.
@@ -136,7 +146,7 @@ async fn ten_nodes_open_an_empty_store_at_once(store: TestStore) {
         submit(node, Task::new("mail")).await;
     }
     for node in &nodes {
-        assert_eq!(list(node, &filter(|_| ())).await.len(), 10, "they share one schema");
+        assert_eq!(list(node, &filter(|_| ())).await.len(), 10, "all nodes share one schema");
         claim(&claimer(node, &["mail"]).await).await;
     }
 }
@@ -177,7 +187,7 @@ async fn an_incompatible_newer_store_is_rejected_unchanged(store: TestStore) {
     let refused = Work::open_with(&store.url, policies(), settings()).await.unwrap_err();
     assert!(matches!(refused, Error::NewerSchema { found: 901, .. }), "{refused}");
     assert!(refused.to_string().contains("upgrade this program"), "{refused}");
-    assert_eq!(list(&work, &filter(|_| ())).await.len(), 1, "nothing was changed");
+    assert_eq!(list(&work, &filter(|_| ())).await.len(), 1, "the store is unchanged");
 }
 
 /// A node runs a step under a policy that only the submitting node has.

@@ -18,7 +18,7 @@ use crate::conformance::test_store::{
 
 /// The events of a handler that never ends by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Said {
+enum HandlerEvent {
     Begun,
     /// The context was cancelled.
     Cancelled,
@@ -27,50 +27,50 @@ enum Said {
 }
 
 /// Reports that the handler was stopped, when it is dropped.
-struct Dropped(mpsc::UnboundedSender<Said>);
+struct Dropped(mpsc::UnboundedSender<HandlerEvent>);
 
 impl Drop for Dropped {
     fn drop(&mut self) {
-        let _ = self.0.send(Said::Stopped);
+        let _ = self.0.send(HandlerEvent::Stopped);
     }
 }
 
 /// Returns a worker whose only handler never ends by itself, and which watches its context from a spawned task.
-fn endless(work: &Work) -> (WorkerBuilder, mpsc::UnboundedReceiver<Said>) {
-    let (said, heard) = mpsc::unbounded_channel();
+fn endless(work: &Work) -> (WorkerBuilder, mpsc::UnboundedReceiver<HandlerEvent>) {
+    let (sender, events) = mpsc::unbounded_channel();
     let builder = work.worker().handle("endless", move |context: Context, (): ()| {
-        let said = said.clone();
+        let sender = sender.clone();
         async move {
-            let (told, dropped) = (said.clone(), Dropped(said.clone()));
+            let (on_cancel, dropped) = (sender.clone(), Dropped(sender.clone()));
             tokio::spawn(async move {
                 context.cancelled().await;
-                let _ = told.send(Said::Cancelled);
+                let _ = on_cancel.send(HandlerEvent::Cancelled);
             });
-            let _ = said.send(Said::Begun);
+            let _ = sender.send(HandlerEvent::Begun);
             std::future::pending::<()>().await;
             drop(dropped);
             Ok::<_, Fault>(())
         }
     });
-    (builder, heard)
+    (builder, events)
 }
 
-async fn heard(heard: &mut mpsc::UnboundedReceiver<Said>) -> Said {
-    tokio::time::timeout(20 * SECOND, heard.recv()).await.expect("something is said").unwrap()
+async fn next_event(events: &mut mpsc::UnboundedReceiver<HandlerEvent>) -> HandlerEvent {
+    tokio::time::timeout(20 * SECOND, events.recv()).await.expect("an event within the timeout").unwrap()
 }
 
 /// Waits for both events, in any order: the handler was stopped, and its context was cancelled.
-async fn hears_the_end(from: &mut mpsc::UnboundedReceiver<Said>) {
-    let both = [heard(from).await, heard(from).await];
-    assert!(both.contains(&Said::Cancelled) && both.contains(&Said::Stopped), "{both:?}");
+async fn expect_stop_events(from: &mut mpsc::UnboundedReceiver<HandlerEvent>) {
+    let both = [next_event(from).await, next_event(from).await];
+    assert!(both.contains(&HandlerEvent::Cancelled) && both.contains(&HandlerEvent::Stopped), "{both:?}");
 }
 
 async fn shutdown_requeues_steps_that_do_not_end(store: TestStore) {
     let work = store.open().await;
-    let (builder, mut said) = endless(&work);
+    let (builder, mut events) = endless(&work);
     let worker = builder.start().await.unwrap();
     let task = submit(&work, Task::new("endless")).await;
-    assert_eq!(heard(&mut said).await, Said::Begun);
+    assert_eq!(next_event(&mut events).await, HandlerEvent::Begun);
     assert_eq!(worker.held(), 1);
     worker.shutdown_within(Duration::from_millis(50)).await;
     // When the shutdown returns, the report is durable.
@@ -81,7 +81,7 @@ async fn shutdown_requeues_steps_that_do_not_end(store: TestStore) {
         (kept.len(), kept[0].outcome, kept[0].delay),
         (1, AttemptOutcome::Shutdown, Some(Duration::ZERO))
     );
-    hears_the_end(&mut said).await;
+    expect_stop_events(&mut events).await;
     let claimed = crate::conformance::test_store::claim(
         &crate::conformance::test_store::claimer(&work, &["endless"]).await,
     )
@@ -107,17 +107,21 @@ async fn shutdown_waits_for_running_steps(store: TestStore) {
     assert_eq!(step(&work, task.step(0)).await.state, StepState::Succeeded);
     let late = submit(&work, Task::new("slow")).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
-    assert_eq!(step(&work, late.step(0)).await.state, StepState::Ready, "it fetches no more");
+    assert_eq!(
+        step(&work, late.step(0)).await.state,
+        StepState::Ready,
+        "a worker that has shut down claims no step"
+    );
 }
 
 async fn a_dropped_worker_stops_immediately(store: TestStore) {
     let work = store.open().await;
-    let (builder, mut said) = endless(&work);
+    let (builder, mut events) = endless(&work);
     let worker = builder.start().await.unwrap();
     let task = submit(&work, Task::new("endless")).await;
-    assert_eq!(heard(&mut said).await, Said::Begun);
+    assert_eq!(next_event(&mut events).await, HandlerEvent::Begun);
     drop(worker);
-    hears_the_end(&mut said).await;
+    expect_stop_events(&mut events).await;
     // The dropped worker sent no report: the step is rescued when its lease expires.
     assert_eq!(step(&work, task.step(0)).await.state, StepState::Running);
 }
@@ -126,13 +130,13 @@ async fn a_lost_lease_stops_the_handler(store: TestStore) {
     let mut settings = settings();
     settings.lease = Duration::from_millis(400);
     let work = store.open_with(settings).await;
-    let (builder, mut said) = endless(&work);
+    let (builder, mut events) = endless(&work);
     let worker = builder.start().await.unwrap();
     let task = submit(&work, Task::new("endless")).await;
-    assert_eq!(heard(&mut said).await, Said::Begun);
+    assert_eq!(next_event(&mut events).await, HandlerEvent::Begun);
     work.act(&StepFilter::task(task), &Action::Cancel).await.unwrap();
-    hears_the_end(&mut said).await;
-    eventually("a free store", || async { (worker.held() == 0).then_some(()) }).await;
+    expect_stop_events(&mut events).await;
+    eventually("the worker holds no step", || async { (worker.held() == 0).then_some(()) }).await;
     worker.shutdown().await;
     assert_eq!(step(&work, task.step(0)).await.state, StepState::Cancelled);
 }
@@ -141,9 +145,9 @@ async fn a_panic_is_a_transient_failure(store: TestStore) {
     let work = store.open().await;
     // The handler panics both in creating its future, which is not asynchronous yet, and in running it.
     let worker = work.worker().handle("bad", |context: Context, (): ()| {
-        assert!(context.attempt() > 1, "this is the first attempt");
+        assert!(context.attempt() > 1, "panic in creating the future");
         async move {
-            assert!(context.attempt() == 3, "this is no third attempt");
+            assert!(context.attempt() == 3, "panic in running the future");
             Ok::<_, Fault>(context.attempt())
         }
     });
@@ -167,13 +171,13 @@ async fn an_unreadable_payload_or_output_is_a_permanent_failure(store: TestStore
     let worker = worker.start().await.unwrap();
     let unreadable = submit(&work, Task::new("number").json("seven")).await;
     let large = submit(&work, Task::new("large")).await;
-    for (task, said) in
+    for (task, expected) in
         [(unreadable, "the handler cannot read the payload"), (large, "the output has 101 bytes")]
     {
         ends(&work, task, TaskState::Failed).await;
         let record = step(&work, task.step(0)).await;
         assert_eq!(record.failures, 1);
-        assert!(record.message.as_deref().unwrap().contains(said), "{record:?}");
+        assert!(record.message.as_deref().unwrap().contains(expected), "{record:?}");
     }
     worker.shutdown().await;
 }
@@ -220,8 +224,9 @@ async fn concurrency_is_limited_by_slots(store: TestStore) {
     submit_many(&work, 300, || Task::new("mail")).await;
     let worker = worker.start().await.unwrap();
     let done = filter(|filter| filter.states = vec![StepState::Succeeded]);
-    eventually("all of them", || async { (ids(&work, &done).await.len() == 300).then_some(()) }).await;
-    assert_eq!(most.load(Ordering::SeqCst), 7, "never more, and all of them used");
+    eventually("all steps have succeeded", || async { (ids(&work, &done).await.len() == 300).then_some(()) })
+        .await;
+    assert_eq!(most.load(Ordering::SeqCst), 7, "the worker uses its whole concurrency and never exceeds it");
     worker.shutdown().await;
 }
 

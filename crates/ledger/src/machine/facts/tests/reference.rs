@@ -197,7 +197,7 @@ fn fitting(pattern: &Pattern, fact: &Fact, mut bound: Vec<Value>) -> Option<Vec<
     for (term, found) in pattern.terms.iter().zip(fact.arguments()) {
         match term {
             Term::Any => {}
-            Term::Is(Expression::Variable(place)) if *place == bound.len() => bound.push(found.clone()),
+            Term::Is(Expression::Variable(index)) if *index == bound.len() => bound.push(found.clone()),
             Term::Is(expression) if value(expression, &bound) == *found => {}
             Term::Is(_) => return None,
         }
@@ -208,7 +208,7 @@ fn fitting(pattern: &Pattern, fact: &Fact, mut bound: Vec<Value>) -> Option<Vec<
 fn value(expression: &Expression, bound: &[Value]) -> Value {
     match expression {
         Expression::Value(value) => value.clone(),
-        Expression::Variable(place) => bound[*place].clone(),
+        Expression::Variable(index) => bound[*index].clone(),
         Expression::Calculation(left, operator, right) => {
             let (Value::Integer(left), Value::Integer(right)) = (value(left, bound), value(right, bound))
             else {

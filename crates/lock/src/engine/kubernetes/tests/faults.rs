@@ -36,7 +36,7 @@ async fn a_withdrawn_write_in_flight_has_no_effect() {
         pass(&engine, &key).await;
         let request = request(&key, LONG);
         server.inject_fault(Verb::Update, Fault::Stall);
-        assert!(engine.try_acquire(&request).await.unwrap_err().is_transient(), "there was no response");
+        assert!(engine.try_acquire(&request).await.unwrap_err().is_transient(), "the request timed out");
         if asks {
             assert_eq!(engine.granted(&key, request.owner.nonce).await.unwrap(), None);
         } else {
@@ -44,7 +44,10 @@ async fn a_withdrawn_write_in_flight_has_no_effect() {
         }
         server.release_stalled().await;
         assert_eq!(engine.read(&key).await.unwrap().unwrap().holder, None);
-        assert!(engine.inner.unresolved.get(request.owner.nonce).is_none(), "no record of it is left");
+        assert!(
+            engine.inner.unresolved.get(request.owner.nonce).is_none(),
+            "the unresolved request was removed"
+        );
     }
 }
 
@@ -94,9 +97,9 @@ async fn the_error_of_a_missing_permission_names_the_verb_and_the_manifest() {
     server.inject_fault(Verb::Create, Fault::Refuse { code: 403, retry_after: None });
     let error = engine.try_acquire(&request(&key, LONG)).await.unwrap_err();
     assert!(matches!(error, Error::Store { transient: false, .. }));
-    let said = error.to_string();
+    let message = error.to_string();
     for part in ["create", "leases", "default", "deploy/kubernetes/lock-rbac.yaml"] {
-        assert!(said.contains(part), "{part} in {said}");
+        assert!(message.contains(part), "{part} in {message}");
     }
 }
 
@@ -176,7 +179,7 @@ async fn a_release_and_a_deletion_notify_subscribers() {
         assert_eq!(
             next_notification(&mut subscription).await,
             Notification::MayBeFree,
-            "another client deleted it"
+            "another client deleted the Lease object"
         );
         assert!(pass(&listener, &key).await > token);
     }

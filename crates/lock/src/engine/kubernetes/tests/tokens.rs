@@ -51,7 +51,11 @@ async fn tokens_grow_after_all_annotations_were_removed() {
         cluster.leases().patch(&name, &PatchParams::default(), &nothing).await.unwrap();
         assert!(engine.read(&key).await.unwrap().is_none(), "the lock counts as never held");
         assert!(pass(&engine, &key).await > last);
-        assert_eq!(engine.read(&key).await.unwrap().unwrap().key, key.readable(), "it is described again");
+        assert_eq!(
+            engine.read(&key).await.unwrap().unwrap().key,
+            key.readable(),
+            "the next grant restores the annotations"
+        );
     }
 }
 
@@ -98,9 +102,13 @@ async fn the_tokens_of_a_pruned_lock_start_above_the_floor() {
     pass(&engine, &other).await;
     let holder = request(&held, LONG);
     let token = acquire(&engine, &holder).await;
-    assert_eq!(engine.prune(LONG, 100).await.unwrap(), 0, "no lock is idle for so long");
+    assert_eq!(engine.prune(LONG, 100).await.unwrap(), 0, "no lock has been idle for this long");
     assert_eq!(engine.prune(Duration::ZERO, 1).await.unwrap(), 1);
-    assert_eq!(engine.prune(Duration::ZERO, 100).await.unwrap(), 1, "the other idle lock, not the held one");
+    assert_eq!(
+        engine.prune(Duration::ZERO, 100).await.unwrap(),
+        1,
+        "prune deletes the other idle lock and keeps the held one"
+    );
     assert!(engine.read(&one).await.unwrap().is_none() && engine.read(&other).await.unwrap().is_none());
     assert!(engine.renew(&held, holder.owner.nonce, token, LONG).await.unwrap());
     assert!(pass(&engine, &one).await > last);
@@ -114,7 +122,7 @@ async fn the_floor_is_raised_before_anything_is_deleted() {
     let last = pass(&engine, &key).await;
     server.inject_fault(Verb::Update, Fault::DropRequest);
     assert!(engine.prune(Duration::ZERO, 100).await.unwrap_err().is_transient());
-    assert!(engine.read(&key).await.unwrap().is_some(), "nothing was deleted");
+    assert!(engine.read(&key).await.unwrap().is_some(), "the lock was not deleted");
     server.inject_fault(Verb::Delete, Fault::DropResponse);
     assert!(engine.prune(Duration::ZERO, 100).await.unwrap_err().is_transient());
     assert!(engine.read(&key).await.unwrap().is_none());
@@ -130,7 +138,11 @@ async fn a_vanished_holder_is_pruned_only_after_its_lease_was_observed() {
     let lease = Duration::from_millis(100);
     acquire(&past, &request(&key, lease)).await;
     let engine = cluster.engine();
-    assert_eq!(engine.prune(Duration::ZERO, 100).await.unwrap(), 0, "it was observed for the first time");
+    assert_eq!(
+        engine.prune(Duration::ZERO, 100).await.unwrap(),
+        0,
+        "the lease was observed for the first time"
+    );
     tokio::time::sleep(lease).await;
     assert_eq!(engine.prune(Duration::ZERO, 100).await.unwrap(), 1);
 }

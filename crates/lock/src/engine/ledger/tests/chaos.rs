@@ -44,7 +44,10 @@ fn a_lock_is_not_granted_while_another_holder_may_consider_it_valid() {
         grants += belief.grants;
     }
     println!("{grants} grants, {vanished} holders vanished, {expired} leases ran out");
-    assert!(asked.is_some() || (vanished > 20 && expired > 20), "the run shows nothing");
+    assert!(
+        asked.is_some() || (vanished > 20 && expired > 20),
+        "too few holders vanished or too few leases expired"
+    );
 }
 
 async fn contend(seed: u64) -> HolderBelief {
@@ -55,27 +58,31 @@ async fn contend(seed: u64) -> HolderBelief {
         let (shared, rng, belief) = (shared.clone(), rng.fork(), Arc::clone(&belief));
         contenders.spawn(async move { take_turns(number, shared, rng, &belief).await });
     }
-    let striking = shared.clone();
-    let strikes = tokio::spawn(async move {
+    let table = shared.clone();
+    let injecting = tokio::spawn(async move {
         loop {
             tokio::time::sleep(Duration::from_millis(rng.u64(1..600))).await;
             let faults =
                 [Fault::LoseResponse, Fault::LoseRequest, Fault::Hang, Fault::Delay, Fault::NoQuorum];
             // One fault at a time: otherwise no transaction would ever succeed.
-            if striking.faults_left() == 0 {
-                striking.strike(faults[rng.usize(0..faults.len())]);
+            if table.faults_left() == 0 {
+                table.inject_fault(faults[rng.usize(0..faults.len())]);
             }
             if rng.u32(0..3) == 0 {
-                striking.arrive();
+                table.arrive();
             }
         }
     });
     while let Some(ended) = contenders.join_next().await {
         ended.unwrap();
     }
-    strikes.abort();
+    injecting.abort();
     let belief = std::mem::take(&mut *belief.lock().unwrap());
-    assert_eq!(belief.grants, u32::try_from(CONTENDERS).unwrap() * TURNS, "a contender did not get its turn");
+    assert_eq!(
+        belief.grants,
+        u32::try_from(CONTENDERS).unwrap() * TURNS,
+        "a contender was not granted the lock in each of its turns"
+    );
     belief
 }
 
@@ -150,7 +157,7 @@ fn record_grant(belief: &Mutex<HolderBelief>, token: Token, sent: Duration) {
 
 fn record_renewal(belief: &Mutex<HolderBelief>, token: Token, sent: Duration) {
     let mut belief = belief.lock().unwrap();
-    assert_eq!(belief.token, Some(token), "another contender holds it");
+    assert_eq!(belief.token, Some(token), "another contender holds the lock");
     belief.until = belief.until.max(sent + LEASE);
 }
 

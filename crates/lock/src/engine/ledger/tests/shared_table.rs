@@ -29,7 +29,7 @@ struct State {
     reads: u64,
 }
 
-/// The fault that strikes the next transaction.
+/// The fault that is injected into the next transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
     /// It is committed, and its outcome is unknown.
@@ -54,7 +54,7 @@ impl SharedTable {
         TableClient { shared: self.clone(), old: Arc::default() }
     }
 
-    pub(crate) fn strike(&self, fault: Fault) {
+    pub(crate) fn inject_fault(&self, fault: Fault) {
         self.state().faults.push_back(fault);
     }
 

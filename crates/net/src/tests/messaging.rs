@@ -19,7 +19,7 @@ async fn a_call_is_answered_and_both_sides_know_the_key_of_the_other() {
     .await;
     let key = new_key();
     let (link, _pushes) = server.link_as(&key, LinkOptions { role: "device".to_owned(), ..quick() });
-    assert_eq!(link.status(), LinkStatus::Idle, "nothing happens before it is used");
+    assert_eq!(link.status(), LinkStatus::Idle, "a link connects at its first call");
     let reply = link.call(Bytes::from_static(b"!")).await.unwrap();
     assert_eq!(reply, format!("{}device!", key.public()));
     assert_eq!(link.status(), LinkStatus::Connected);
@@ -38,7 +38,7 @@ async fn handler_errors_and_panics_reach_only_their_caller() {
         match &request[..] {
             b"busy" => Err(HandlerError::transient("come back later")),
             b"never" => Err(HandlerError::permanent("ä".repeat(10_000))),
-            b"panic" => panic!("this is part of the test"),
+            b"panic" => panic!("intended panic"),
             _ => Ok(request),
         }
     })
@@ -74,7 +74,7 @@ async fn each_of_a_thousand_concurrent_calls_gets_its_own_reply() {
     for call in calls {
         assert!(soon(call).await.unwrap());
     }
-    assert_eq!(server.inner.peers().len(), 1, "over one connection");
+    assert_eq!(server.inner.peers().len(), 1, "all calls use one connection");
 }
 
 #[tokio::test]
@@ -127,7 +127,10 @@ async fn typed_values_round_trip_and_a_wrong_type_is_an_error() {
     assert_eq!(link.call_value::<u32>(&(2_u32, 3_u32)).await.unwrap(), 5);
     assert!(matches!(link.call_value::<u32>(&"words").await, Err(Error::Handler(_))));
     assert!(matches!(link.call_value::<(u32, String)>(&(2_u32, 3_u32)).await, Err(Error::Decode(_))));
-    assert!(matches!(link.call_value::<()>(&(2_u32, 3_u32)).await, Err(Error::Decode(_))), "a byte too many");
+    assert!(
+        matches!(link.call_value::<()>(&(2_u32, 3_u32)).await, Err(Error::Decode(_))),
+        "trailing bytes are an error"
+    );
 }
 
 #[tokio::test]
@@ -173,7 +176,7 @@ async fn a_message_above_the_limit_of_the_peer_is_not_sent() {
     assert!(error.contains("the reply of 1952 bytes exceeds your limit of 976 bytes"), "{error}");
     let peer = server.joined().await;
     assert!(matches!(peer.push(&[7; 977]), Err(crate::PushError::TooLarge { .. })));
-    assert_eq!(call(1).await.unwrap().len(), 2, "the connection is as good as before");
+    assert_eq!(call(1).await.unwrap().len(), 2, "the connection stays usable");
     assert_eq!(server.inner.peers().len(), 1);
 }
 
@@ -249,11 +252,11 @@ impl crate::Handler for Clumsy {
     }
 
     fn on_connect(&self, peer: &Peer) {
-        assert_ne!(peer.role(), "unlucky", "this is part of the test");
+        assert_ne!(peer.role(), "unlucky", "intended panic");
     }
 
     fn on_disconnect(&self, peer: &Peer) {
-        assert_ne!(peer.role(), "unlucky", "this is part of the test");
+        assert_ne!(peer.role(), "unlucky", "intended panic");
     }
 }
 
@@ -281,7 +284,7 @@ impl crate::Handler for Listener {
     }
 
     async fn on_message(&self, _: &Peer, message: Bytes) {
-        assert_ne!(message, "panic", "this is part of the test");
+        assert_ne!(message, "panic", "intended panic");
         self.1.send("begun").unwrap();
         self.0.acquire().await.unwrap().forget();
         self.1.send("heard").unwrap();
@@ -290,7 +293,7 @@ impl crate::Handler for Listener {
 
 #[tokio::test]
 async fn a_message_handler_runs_to_its_end_after_a_disconnect() {
-    let (sender, mut said) = mpsc::unbounded_channel();
+    let (sender, mut events) = mpsc::unbounded_channel();
     let (key, gate) = (new_key(), Arc::new(Semaphore::new(0)));
     let handler = Arc::new(Listener(gate.clone(), sender));
     let server = crate::Server::start(&key, "127.0.0.1:0", handler, any_peer()).await.unwrap();
@@ -298,13 +301,13 @@ async fn a_message_handler_runs_to_its_end_after_a_disconnect() {
     let (link, _pushes) = crate::Link::new(&new_key(), remote, quick()).unwrap();
     link.send(Bytes::from_static(b"panic")).await.unwrap();
     link.send(Bytes::from_static(b"news")).await.unwrap();
-    assert_eq!(soon(said.recv()).await, Some("begun"), "over the same connection");
+    assert_eq!(soon(events.recv()).await, Some("begun"), "a panic does not close the connection");
     let peers = server.peers();
     assert_eq!(peers.len(), 1);
     peers[0].disconnect();
     super::until(|| server.peers().iter().all(|peer| peer.id() != peers[0].id())).await;
     gate.add_permits(1);
-    assert_eq!(soon(said.recv()).await, Some("heard"));
+    assert_eq!(soon(events.recv()).await, Some("heard"));
 }
 
 #[tokio::test]

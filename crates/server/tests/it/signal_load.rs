@@ -11,7 +11,7 @@ use holdoff_work::{Fingerprint, Settings, Step, Task, Work};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::bed::{Daemon, options};
+use crate::support::{Daemon, options};
 
 const SIGNALS: usize = 100;
 /// How long another client holds the lock while all senders wait.
@@ -35,7 +35,7 @@ async fn three(place: &StoreUrl, locks: impl Fn() -> Option<Locks>) -> Vec<Daemo
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// Sends all signals at once while another client holds their lock. Returns the time of the slowest.
-async fn storm(daemons: &[Daemon], elsewhere: &Locks) -> Duration {
+async fn send_signals(daemons: &[Daemon], elsewhere: &Locks) -> Duration {
     let held = elsewhere.acquire(format!("signal:{}", fingerprint())).await.unwrap();
     let body = json!({ "fingerprint": "disk full", "task": { "operation": "page.operator" } });
     let mut asked = Vec::new();
@@ -62,10 +62,10 @@ async fn storm(daemons: &[Daemon], elsewhere: &Locks) -> Duration {
         slowest = slowest.max(took);
     }
     counts.sort_unstable();
-    assert_eq!(counts, (1..=SIGNALS as u64).collect::<Vec<_>>(), "each is counted, and once");
+    assert_eq!(counts, (1..=SIGNALS as u64).collect::<Vec<_>>(), "each signal is counted once");
     assert_eq!(created, 1);
     tasks.dedup();
-    assert_eq!(tasks.len(), 1, "all are told of the same task");
+    assert_eq!(tasks.len(), 1, "all responses name the same task");
     slowest
 }
 
@@ -101,7 +101,7 @@ async fn a_hundred_signals_over_three_daemons_on_postgres() {
     let daemons = three(&StoreUrl::new(&url), || None).await;
     let elsewhere = Locks::postgres(&url).await.unwrap();
     let before = postgres.log().len();
-    let slowest = storm(&daemons, &elsewhere).await;
+    let slowest = send_signals(&daemons, &elsewhere).await;
     let ours = Statements::of(&postgres.log()[before..]);
     drop(daemons);
 
@@ -119,9 +119,12 @@ async fn a_hundred_signals_over_three_daemons_on_postgres() {
         theirs.count(),
         theirs.peak(),
     );
-    assert!(theirs.count() >= 5 * SIGNALS, "the log counts: {}", theirs.count());
-    assert!(ours.count() >= SIGNALS, "the log counts: {}", ours.count());
-    assert!(ours.count() < theirs.count() / 2, "statements for each who waits");
+    assert!(theirs.count() >= 5 * SIGNALS, "too few statements in the log: {}", theirs.count());
+    assert!(ours.count() >= SIGNALS, "too few statements in the log: {}", ours.count());
+    assert!(
+        ours.count() < theirs.count() / 2,
+        "the daemons execute fewer than half of the statements of polling"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -131,7 +134,7 @@ async fn a_hundred_signals_over_three_daemons_on_sqlite() {
     let place = StoreUrl::in_directory(folder.path());
     let daemons = three(&place, || None).await;
     let elsewhere = Locks::open(place.as_str()).await.unwrap();
-    let slowest = storm(&daemons, &elsewhere).await;
+    let slowest = send_signals(&daemons, &elsewhere).await;
     println!("SQLite: slowest answer {slowest:?}");
 }
 
@@ -143,7 +146,7 @@ async fn a_hundred_signals_over_three_daemons_on_kubernetes_leases() {
     let locks = || Locks::kubernetes(cluster.client(), "default");
     let daemons = three(&StoreUrl::in_directory(folder.path()), || Some(locks())).await;
     let elsewhere = locks();
-    let slowest = storm(&daemons, &elsewhere).await;
+    let slowest = send_signals(&daemons, &elsewhere).await;
     let requests: usize =
         [Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Update, Verb::Patch, Verb::Delete]
             .into_iter()

@@ -15,28 +15,28 @@ use crate::{Configuration, NodeId, Slot, Tally};
 pub(super) struct RunReport {
     pub(super) decided: u64,
     pub(super) proposed: u64,
-    pub(super) not_taken: u64,
+    pub(super) rejected: u64,
     pub(super) leaders: u64,
     pub(super) changes: u64,
     pub(super) installed: u64,
     pub(super) unstored: u64,
     pub(super) overtaken: u64,
-    pub(super) handed_over: u64,
-    pub(super) not_handed_over: u64,
+    pub(super) transferred: u64,
+    pub(super) failed_transfers: u64,
 }
 
 impl RunReport {
     pub(super) fn add(&mut self, other: &Self) {
         self.decided += other.decided;
         self.proposed += other.proposed;
-        self.not_taken += other.not_taken;
+        self.rejected += other.rejected;
         self.leaders += other.leaders;
         self.changes += other.changes;
         self.installed += other.installed;
         self.unstored += other.unstored;
         self.overtaken += other.overtaken;
-        self.handed_over += other.handed_over;
-        self.not_handed_over += other.not_handed_over;
+        self.transferred += other.transferred;
+        self.failed_transfers += other.failed_transfers;
     }
 }
 
@@ -86,13 +86,13 @@ impl Oracle {
     pub(super) fn leads(&mut self, term: Term, node: &Node<u64, State>) {
         self.ran.leaders += 1;
         if self.leaders.insert(term, term.leader()).is_some() {
-            self.breaks(format!("{term:?} has two leaders, or one twice"));
+            self.fail(format!("{term:?} has two leaders, or one twice"));
         }
         let base = node.store().snapshot().last.slot;
         let mut earlier = self.history.iter().filter(|(slot, (of, _))| **slot > base && *of < term);
         let missing = earlier.find(|(slot, (_, entry))| node.store().entry(**slot) != Some(entry));
         if let Some((slot, _)) = missing {
-            self.breaks(format!("the leader of {term:?} lacks the decided entry of slot {slot}"));
+            self.fail(format!("the leader of {term:?} lacks the decided entry of slot {slot}"));
         }
     }
 
@@ -122,7 +122,7 @@ impl Oracle {
         });
         if known.1 != *entry {
             let known = known.clone();
-            self.breaks(format!("slot {slot} is {entry:?} and {known:?}"));
+            self.fail(format!("slot {slot} is {entry:?} and {known:?}"));
         }
     }
 
@@ -138,25 +138,25 @@ impl Oracle {
             *voters = after.clone();
         }
         if !is_stored {
-            self.breaks(format!("slot {slot} is decided and not on the disks of a majority"));
+            self.fail(format!("slot {slot} is decided and not on the disks of a majority"));
         }
     }
 
-    pub(super) fn stands_at(&mut self, (slot, state): (Slot, State)) {
+    pub(super) fn check_state(&mut self, (slot, state): (Slot, State)) {
         if *self.states.entry(slot).or_insert(state) != state {
-            self.breaks(format!("two states after slot {slot}"));
+            self.fail(format!("two states after slot {slot}"));
         }
     }
 
-    pub(super) fn breaks(&mut self, broken: String) {
+    pub(super) fn fail(&mut self, broken: String) {
         self.broken.get_or_insert(broken);
     }
 
     /// Checks that a leader serves after healing and has applied the last decided slot, that all voters have reached
     /// its state, that no value is decided twice, and that at least 100 values are decided.
     pub(super) fn end(world: &World<Machine>) -> Result<RunReport, String> {
-        let truth = ORACLE.take();
-        if let Some(broken) = truth.broken {
+        let oracle = ORACLE.take();
+        if let Some(broken) = oracle.broken {
             return Err(broken);
         }
         let machines = || (0..world.nodes()).filter_map(|node| Some((name(node), world.node(node)?)));
@@ -170,8 +170,8 @@ impl Oracle {
                 return Err(format!("{voter:?} is at {one:?}, its leader {leader:?} at {other:?}"));
             }
         }
-        let last = truth.history.keys().last().copied().unwrap_or_default();
-        let mut values: Vec<_> = truth
+        let last = oracle.history.keys().last().copied().unwrap_or_default();
+        let mut values: Vec<_> = oracle
             .history
             .values()
             .filter_map(|(_, entry)| match entry.payload {
@@ -191,6 +191,6 @@ impl Oracle {
                 leading.applied.0
             ));
         }
-        Ok(truth.ran)
+        Ok(oracle.ran)
     }
 }

@@ -84,7 +84,7 @@ impl Daemon {
             }
         };
         let in_time = tokio::time::timeout(CONDITION_TIMEOUT, look).await;
-        assert!(in_time.is_ok(), "the task stays like this: {seen:#}");
+        assert!(in_time.is_ok(), "the task did not reach the expected state: {seen:#}");
         seen
     }
 
@@ -127,13 +127,13 @@ macro_rules! on_both_stores {
         mod sqlite {
             $(#[tokio::test]
             async fn $test() {
-                super::$test(crate::bed::Stores::Sqlite(tempfile::tempdir().unwrap())).await;
+                super::$test(crate::support::Stores::Sqlite(tempfile::tempdir().unwrap())).await;
             })*
         }
         mod postgres {
             $(#[tokio::test]
             async fn $test() {
-                super::$test(crate::bed::Stores::Postgres).await;
+                super::$test(crate::support::Stores::Postgres).await;
             })*
         }
     };

@@ -14,17 +14,17 @@ pub(super) struct Oracle {
     slots: BTreeMap<Slot, Vec<(OperationId, bool)>>,
     chains: BTreeMap<Slot, Digest>,
     /// The slot in which each operation was applied.
-    carried_out: BTreeMap<OperationId, Slot>,
+    applied: BTreeMap<OperationId, Slot>,
     /// The reported outcomes of each operation.
-    said: BTreeMap<OperationId, Vec<Outcome>>,
+    outcomes: BTreeMap<OperationId, Vec<Outcome>>,
 }
 
 /// A violated invariant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Violation {
     Diverged { node: NodeId, slot: Slot },
-    Twice(OperationId, Slot, Slot),
-    Untrue { id: OperationId, said: Outcome, carried_out: Option<Slot> },
+    AppliedTwice(OperationId, Slot, Slot),
+    WrongOutcome { id: OperationId, reported: Outcome, applied: Option<Slot> },
     NeverEnded { node: NodeId, id: OperationId },
     NotLearned { node: NodeId, applied: Slot, latest: Slot },
     MailLost(OperationId),
@@ -38,19 +38,23 @@ impl fmt::Display for Violation {
 }
 
 impl Oracle {
-    pub(super) fn hear(&mut self, node: NodeId, output: &Output) -> Result<(), Violation> {
+    pub(super) fn observe(&mut self, node: NodeId, output: &Output) -> Result<(), Violation> {
         match output {
             Output::Applied(applied) => {
-                let did: Vec<_> =
+                let operations: Vec<_> =
                     applied.operations.iter().map(|(done, result)| (done.id, result.is_ok())).collect();
-                for (id, _) in did.iter().filter(|(_, is_done)| *is_done) {
-                    self.carried_out(*id, applied.slot)?;
+                for (id, _) in operations.iter().filter(|(_, is_done)| *is_done) {
+                    self.record_applied(*id, applied.slot)?;
                 }
-                let first = self.slots.entry(applied.slot).or_insert_with(|| did.clone());
-                if *first == did { Ok(()) } else { Err(Violation::Diverged { node, slot: applied.slot }) }
+                let first = self.slots.entry(applied.slot).or_insert_with(|| operations.clone());
+                if *first == operations {
+                    Ok(())
+                } else {
+                    Err(Violation::Diverged { node, slot: applied.slot })
+                }
             }
             Output::Ended { id, outcome } => {
-                self.said.entry(*id).or_default().push(outcome.clone());
+                self.outcomes.entry(*id).or_default().push(outcome.clone());
                 Ok(())
             }
             _ => Ok(()),
@@ -58,9 +62,9 @@ impl Oracle {
     }
 
     /// Records that an operation was applied, as a device reported it or has it in its state.
-    pub(super) fn carried_out(&mut self, id: OperationId, slot: Slot) -> Result<(), Violation> {
-        let before = *self.carried_out.entry(id).or_insert(slot);
-        if before == slot { Ok(()) } else { Err(Violation::Twice(id, before, slot)) }
+    pub(super) fn record_applied(&mut self, id: OperationId, slot: Slot) -> Result<(), Violation> {
+        let before = *self.applied.entry(id).or_insert(slot);
+        if before == slot { Ok(()) } else { Err(Violation::AppliedTwice(id, before, slot)) }
     }
 
     pub(super) fn chain(&mut self, node: NodeId, slot: Slot, chain: Digest) -> Result<(), Violation> {
@@ -69,11 +73,11 @@ impl Oracle {
     }
 
     pub(super) fn committed(&self, id: &OperationId) -> Option<Slot> {
-        self.carried_out.get(id).copied()
+        self.applied.get(id).copied()
     }
 
-    pub(super) fn said(&self, id: &OperationId) -> &[Outcome] {
-        self.said.get(id).map_or(&[], Vec::as_slice)
+    pub(super) fn outcomes(&self, id: &OperationId) -> &[Outcome] {
+        self.outcomes.get(id).map_or(&[], Vec::as_slice)
     }
 
     /// Returns the number of slots that any device has applied.
@@ -82,17 +86,17 @@ impl Oracle {
     }
 
     /// Checks that every reported outcome is true at the end.
-    pub(super) fn check_words(&self) -> Result<(), Violation> {
-        for (id, said) in &self.said {
-            let carried_out = self.committed(id);
-            for said in said {
-                let is_true = match said {
-                    Outcome::Committed(slot) => carried_out == Some(*slot),
-                    Outcome::NotCommitted(_) | Outcome::Invalid(_) => carried_out.is_none(),
+    pub(super) fn check_outcomes(&self) -> Result<(), Violation> {
+        for (id, outcomes) in &self.outcomes {
+            let applied = self.committed(id);
+            for reported in outcomes {
+                let is_true = match reported {
+                    Outcome::Committed(slot) => applied == Some(*slot),
+                    Outcome::NotCommitted(_) | Outcome::Invalid(_) => applied.is_none(),
                     Outcome::Unknown => true,
                 };
                 if !is_true {
-                    return Err(Violation::Untrue { id: *id, said: said.clone(), carried_out });
+                    return Err(Violation::WrongOutcome { id: *id, reported: reported.clone(), applied });
                 }
             }
         }

@@ -91,11 +91,11 @@ fn simultaneous_compactions_yield_one_snapshot() {
         // other.
         let state = device(&world, 0).state();
         let id = |number: u64| OperationId(u128::from(100 + number).to_be_bytes());
-        let carried_out = (0..5).filter_map(|number| match state.operation_end(&id(number)) {
+        let applied = (0..5).filter_map(|number| match state.operation_end(&id(number)) {
             Some(OperationEnd::Applied(slot)) => Some(slot),
             _ => None,
         });
-        assert_eq!(carried_out.min(), Some(compacted), "seed {seed}");
+        assert_eq!(applied.min(), Some(compacted), "seed {seed}");
         let floors = (0..3).map(|node| world.node(node).and_then(Machine::core).unwrap().floor());
         assert!(floors.into_iter().all(|floor| floor == compacted), "seed {seed}");
     }
