@@ -7,9 +7,9 @@ use holdoff_policy::as_micros_i64;
 use holdoff_sql::postgres::PoolOptions;
 use holdoff_sql::{Component, Migration};
 use holdoff_work::Moment;
-use sqlx::{AssertSqlSafe, PgPool};
+use sqlx::{AssertSqlSafe, FromRow, PgPool};
 
-use super::rows::{self, ENTRY, EntryRow, StoredRow, TOKEN, TokenRow, number, sql_error};
+use super::rows::{self, Columns, EntryRow, SecretRow, TokenRow, number, sql_error};
 use super::{
     AuditEntry, AuditEvent, AuditPage, Engine, MAX_SESSIONS, NewToken, Result, StoredToken, TokenRecord,
 };
@@ -17,8 +17,8 @@ use super::{
 const COMPONENT: Component = Component {
     table: "holdoff.server_migrations",
     migrations: &[
-        Migration { version: 1, breaks_before: 1, sql: include_str!("postgres.sql") },
-        Migration { version: 2, breaks_before: 1, sql: include_str!("sessions_postgres.sql") },
+        Migration { version: 3, breaks_before: 3, sql: include_str!("postgres.sql") },
+        Migration { version: 4, breaks_before: 3, sql: include_str!("sessions_postgres.sql") },
     ],
 };
 
@@ -75,19 +75,22 @@ impl Engine for Postgres {
 
     async fn find(&self, id: &str) -> Result<Option<StoredToken>> {
         // A session is valid only while the token that it derives from is valid.
-        let query =
-            "select t.id, t.name, t.scope, t.namespace, t.created_at, least(t.expires_at, p.expires_at),
-                coalesce(t.revoked_at, p.revoked_at), t.used_at, t.session_of, t.hash, holdoff.server_now()
+        let query = "select t.id, t.name, t.scope, t.namespace, t.created_at, 
+                least(t.expires_at, p.expires_at) as expires_at,
+                coalesce(t.revoked_at, p.revoked_at) as revoked_at, t.used_at, t.session_of, t.hash,
+                holdoff.server_now() as now
             from holdoff.server_tokens t left join holdoff.server_tokens p on p.id = t.session_of
             where t.id = $1";
-        let found: Option<StoredRow> =
-            sqlx::query_as(query).bind(id).fetch_optional(&self.pool).await.map_err(sql_error)?;
-        found.map(rows::stored).transpose()
+        let found = sqlx::query(query).bind(id).fetch_optional(&self.pool).await.map_err(sql_error)?;
+        let Some(row) = found else { return Ok(None) };
+        let (token, secret) = (TokenRow::from_row(&row), SecretRow::from_row(&row));
+        rows::stored(token.map_err(sql_error)?, secret.map_err(sql_error)?).map(Some)
     }
 
     async fn tokens(&self, limit: u32) -> Result<Vec<TokenRecord>> {
         let query = format!(
-            "select {TOKEN} from holdoff.server_tokens where session_of is null order by created_at desc, id limit $1"
+            "select {} from holdoff.server_tokens where session_of is null order by created_at desc, id limit $1",
+            TokenRow::columns(),
         );
         let found: Vec<TokenRow> = sqlx::query_as(AssertSqlSafe(query))
             .bind(i64::from(limit))
@@ -141,8 +144,9 @@ impl Engine for Postgres {
 
     async fn audit(&self, page: &AuditPage) -> Result<Vec<AuditEntry>> {
         let query = format!(
-            "select {ENTRY} from holdoff.server_audit
-            where ($1::text is null or namespace = $1) and ($2::bigint is null or id < $2) order by id desc limit $3"
+            "select {} from holdoff.server_audit
+            where ($1::text is null or namespace = $1) and ($2::bigint is null or id < $2) order by id desc limit $3",
+            EntryRow::columns(),
         );
         let found: Vec<EntryRow> = sqlx::query_as(AssertSqlSafe(query))
             .bind(&page.namespace)

@@ -5,62 +5,98 @@ use holdoff_work::Moment;
 use super::{AuditEntry, Result, StoredToken, TokenRecord, TokenScope};
 use crate::Error;
 
-/// The columns of a token, in the order of every query.
-pub(super) const TOKEN: &str =
-    "id, name, scope, namespace, created_at, expires_at, revoked_at, used_at, session_of";
+/// A row with named columns.
+pub(super) trait Columns {
+    const NAMES: &'static [&'static str];
 
-/// The columns of an entry, in the order of every query.
-pub(super) const ENTRY: &str = "id, at, actor, token, action, namespace, object, count, request";
+    /// Returns the column list of a query.
+    fn columns() -> String {
+        Self::NAMES.join(", ")
+    }
+}
 
-pub(super) type TokenRow =
-    (String, String, String, Option<String>, i64, Option<i64>, Option<i64>, Option<i64>, Option<String>);
+/// Defines a row: its column list, and its reader, which finds each column by its name.
+macro_rules! row {
+    ($(#[$meta:meta])* $row:ident { $( $column:ident: $type:ty ),+ $(,)? }) => {
+        $(#[$meta])*
+        pub(super) struct $row { $( $column: $type ),+ }
 
-/// The columns of a token, its hash, and the current time.
-pub(super) type StoredRow = (
-    String,
-    String,
-    String,
-    Option<String>,
-    i64,
-    Option<i64>,
-    Option<i64>,
-    Option<i64>,
-    Option<String>,
-    Vec<u8>,
-    i64,
-);
+        impl Columns for $row {
+            const NAMES: &'static [&'static str] = &[$( stringify!($column) ),+];
+        }
 
-pub(super) type EntryRow =
-    (i64, i64, String, Option<String>, String, Option<String>, String, i64, Option<String>);
+        impl<'r, R: sqlx::Row> sqlx::FromRow<'r, R> for $row
+        where
+            &'static str: sqlx::ColumnIndex<R>,
+            $( $type: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database> ),+
+        {
+            fn from_row(row: &'r R) -> sqlx::Result<Self> {
+                Ok(Self { $( $column: row.try_get(stringify!($column))? ),+ })
+            }
+        }
+    };
+}
+
+row! {
+    /// A token.
+    TokenRow {
+        id: String,
+        name: String,
+        scope: String,
+        namespace: Option<String>,
+        created_at: i64,
+        expires_at: Option<i64>,
+        revoked_at: Option<i64>,
+        used_at: Option<i64>,
+        session_of: Option<String>,
+    }
+}
+
+row! {
+    /// The secret part of a token, and the current time, beside the columns of [`TokenRow`].
+    SecretRow { hash: Vec<u8>, now: i64 }
+}
+
+row! {
+    /// An entry of the audit log.
+    EntryRow {
+        id: i64,
+        at: i64,
+        actor: String,
+        token: Option<String>,
+        action: String,
+        namespace: Option<String>,
+        object: String,
+        count: i64,
+        request: Option<String>,
+    }
+}
 
 pub(super) fn token(row: TokenRow) -> Result<TokenRecord> {
-    let (id, name, scope, namespace, created_at, expires_at, revoked_at, used_at, session_of) = row;
-    let scope: TokenScope = scope.parse().map_err(|source| Error::TokenStore {
+    let scope: TokenScope = row.scope.parse().map_err(|source| Error::TokenStore {
         transient: false,
         source: Box::<super::UnknownScope>::new(source),
     })?;
     let moment = |at: Option<i64>| at.map(Moment::from_micros);
     Ok(TokenRecord {
-        id,
-        name,
+        id: row.id,
+        name: row.name,
         scope,
-        namespace,
-        created_at: Moment::from_micros(created_at),
-        expires_at: moment(expires_at),
-        revoked_at: moment(revoked_at),
-        used_at: moment(used_at),
-        session_of,
+        namespace: row.namespace,
+        created_at: Moment::from_micros(row.created_at),
+        expires_at: moment(row.expires_at),
+        revoked_at: moment(row.revoked_at),
+        used_at: moment(row.used_at),
+        session_of: row.session_of,
     })
 }
 
-pub(super) fn stored(row: StoredRow) -> Result<StoredToken> {
-    let (id, name, scope, namespace, created, expires, revoked, used, session_of, hash, now) = row;
-    let record = token((id, name, scope, namespace, created, expires, revoked, used, session_of))?;
-    Ok(StoredToken { record, hash, now: Moment::from_micros(now) })
+pub(super) fn stored(row: TokenRow, secret: SecretRow) -> Result<StoredToken> {
+    Ok(StoredToken { record: token(row)?, hash: secret.hash, now: Moment::from_micros(secret.now) })
 }
 
 pub(super) fn entry(row: EntryRow) -> AuditEntry {
-    let (id, at, actor, token, action, namespace, object, count, request) = row;
+    let EntryRow { id, at, actor, token, action, namespace, object, count, request } = row;
     let at = Moment::from_micros(at);
     AuditEntry { id, at, actor, token, action, namespace, object, count, request }
 }

@@ -7,9 +7,9 @@ use holdoff_policy::as_micros_i64;
 use holdoff_sql::sqlite::Database;
 use holdoff_sql::{Component, Migration};
 use holdoff_work::Moment;
-use sqlx::AssertSqlSafe;
+use sqlx::{AssertSqlSafe, FromRow};
 
-use super::rows::{self, ENTRY, EntryRow, StoredRow, TOKEN, TokenRow, number, sql_error};
+use super::rows::{self, Columns, EntryRow, SecretRow, TokenRow, number, sql_error};
 use super::{
     AuditEntry, AuditEvent, AuditPage, Engine, MAX_SESSIONS, NewToken, Result, StoredToken, TokenRecord,
 };
@@ -17,8 +17,8 @@ use super::{
 const COMPONENT: Component = Component {
     table: "holdoff_server_migrations",
     migrations: &[
-        Migration { version: 1, breaks_before: 1, sql: include_str!("sqlite.sql") },
-        Migration { version: 2, breaks_before: 1, sql: include_str!("sessions_sqlite.sql") },
+        Migration { version: 3, breaks_before: 3, sql: include_str!("sqlite.sql") },
+        Migration { version: 4, breaks_before: 3, sql: include_str!("sessions_sqlite.sql") },
     ],
 };
 
@@ -73,22 +73,25 @@ impl Engine for Sqlite {
     async fn find(&self, id: &str) -> Result<Option<StoredToken>> {
         // A session is valid only while the token that it derives from is valid.
         let query = "select t.id, t.name, t.scope, t.namespace, t.created_at,
-                coalesce(min(t.expires_at, p.expires_at), t.expires_at, p.expires_at),
-                coalesce(t.revoked_at, p.revoked_at), t.used_at, t.session_of, t.hash, ?2
+                coalesce(min(t.expires_at, p.expires_at), t.expires_at, p.expires_at) as expires_at,
+                coalesce(t.revoked_at, p.revoked_at) as revoked_at, t.used_at, t.session_of, t.hash, ?2 as now
             from holdoff_server_tokens t left join holdoff_server_tokens p on p.id = t.session_of
             where t.id = ?1";
-        let found: Option<StoredRow> = sqlx::query_as(query)
+        let found = sqlx::query(query)
             .bind(id)
             .bind(self.file.now())
             .fetch_optional(self.file.readers())
             .await
             .map_err(sql_error)?;
-        found.map(rows::stored).transpose()
+        let Some(row) = found else { return Ok(None) };
+        let (token, secret) = (TokenRow::from_row(&row), SecretRow::from_row(&row));
+        rows::stored(token.map_err(sql_error)?, secret.map_err(sql_error)?).map(Some)
     }
 
     async fn tokens(&self, limit: u32) -> Result<Vec<TokenRecord>> {
         let query = format!(
-            "select {TOKEN} from holdoff_server_tokens where session_of is null order by created_at desc, id limit ?1"
+            "select {} from holdoff_server_tokens where session_of is null order by created_at desc, id limit ?1",
+            TokenRow::columns(),
         );
         let found: Vec<TokenRow> = sqlx::query_as(AssertSqlSafe(query))
             .bind(limit)
@@ -153,8 +156,9 @@ impl Engine for Sqlite {
 
     async fn audit(&self, page: &AuditPage) -> Result<Vec<AuditEntry>> {
         let query = format!(
-            "select {ENTRY} from holdoff_server_audit
-            where (?1 is null or namespace = ?1) and (?2 is null or id < ?2) order by id desc limit ?3"
+            "select {} from holdoff_server_audit
+            where (?1 is null or namespace = ?1) and (?2 is null or id < ?2) order by id desc limit ?3",
+            EntryRow::columns(),
         );
         let found: Vec<EntryRow> = sqlx::query_as(AssertSqlSafe(query))
             .bind(&page.namespace)

@@ -65,7 +65,7 @@ async fn check_backup_under_load(store: &str, elsewhere: &str) {
     let onto_itself = admin(&["restore"], &file, store);
     assert!(text(&onto_itself).contains("is not empty, and nothing was changed"), "{}", text(&onto_itself));
     let in_use = admin(&["restore", "--force"], &file, store);
-    assert!(text(&in_use).contains("stop every daemon on it first"), "{}", text(&in_use));
+    assert!(text(&in_use).contains("stop every holdoff process that uses it"), "{}", text(&in_use));
     drop(node);
 
     let restored = admin(&["restore"], &file, elsewhere);
@@ -104,7 +104,7 @@ async fn check_backup_under_load(store: &str, elsewhere: &str) {
 async fn eventually_free(restore: impl Fn() -> Output) -> Output {
     loop {
         let output = restore();
-        if !text(&output).contains("stop every daemon on it first") {
+        if !text(&output).contains("stop every holdoff process that uses it") {
             return output;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
