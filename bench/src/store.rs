@@ -1,5 +1,5 @@
 //! The performance of our stores alone: SQLite's rate, the rate beside a long backlog, and the start latency
-//! of due steps. Two processes work, as in [`work`](crate::work).
+//! of due steps. Two processes work, as in [`crate::work`].
 
 use std::time::Duration;
 

@@ -6,14 +6,14 @@
 //! |---|---|
 //! | the term is the sender's, and not of an earlier configuration | an earlier configuration decides no more slots |
 //! | the term is later than the promise, or equal to it in a vote | a promise never falls; repeated votes are equal |
-//! | the candidate's `(accepted, last)` is not less than the voter's | the winner must have all decided entries |
+//! | the candidate's position under the term's configuration is not less than the voter's | the winner must have all decided entries |
 //! | the voter has room for a promise of that term | the number of promises is limited |
 //! | the voter has not recently heard from another leader | a returning node must not disrupt a leader with a quorum |
 
 use super::leading::Progress;
 use super::node::{Leader, Role};
 use super::{EntryPayload, Message, Node, Record, Term, VoteRequest};
-use crate::{NodeId, Tally};
+use crate::{Configuration, NodeId, Slot, Tally};
 
 impl<V: Clone, S: Clone> Node<V, S> {
     /// Starts a pre-vote. A node that was partitioned does not win it, and raises no other node's term.
@@ -64,13 +64,13 @@ impl<V: Clone, S: Clone> Node<V, S> {
     }
 
     pub(super) fn request_votes(&mut self, is_pre_vote: bool, term: Term) {
-        let mut granted = Tally::default();
-        granted.count(self.me, self.store.configuration());
-        self.role = Role::Candidate { is_pre_vote, term, granted };
-        let (accepted, last) = (self.store.accepted(), self.store.last());
-        let configuration = self.store.configuration().clone();
-        for node in granted.missing(&configuration) {
-            self.send(node, Message::RequestVote(VoteRequest { is_pre_vote, term, accepted, last }));
+        let voters = self.store.configuration().clone();
+        let mut votes = Votes::of(voters.clone());
+        votes.count(self.me);
+        self.role = Role::Candidate { is_pre_vote, term, votes };
+        let (accepted, last, me) = (self.store.accepted(), self.store.last(), self.me);
+        for node in voters.acceptors().iter().filter(|voter| **voter != me) {
+            self.send(*node, Message::RequestVote(VoteRequest { is_pre_vote, term, accepted, last }));
         }
         self.count_votes();
     }
@@ -83,7 +83,9 @@ impl<V: Clone, S: Clone> Node<V, S> {
         let is_known = is_sound && asked.term.start() >= self.store.start();
         // The winner must have every entry that may be decided. Among the voters that accepted in the latest accepted
         // term, the longest log has all of these entries.
-        let has_all = (asked.accepted, asked.last) >= (self.store.accepted(), self.store.last());
+        let position = |accepted, last| position_under(asked.term.start(), accepted, last);
+        let mine = position(self.store.accepted(), self.store.last());
+        let has_all = position(asked.accepted, asked.last) >= mine;
         let can_promise = self.store.promises().has_room_for(asked.term);
         let granted = is_known && is_next && has_all && can_promise && !self.hears_another_leader(from);
         if granted && !asked.is_pre_vote {
@@ -125,7 +127,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
         granted: bool,
         promised: Term,
     ) {
-        let Role::Candidate { is_pre_vote: of_pre_vote, term: of, granted: tally } = &mut self.role else {
+        let Role::Candidate { is_pre_vote: of_pre_vote, term: of, votes } = &mut self.role else {
             return;
         };
         if (*of_pre_vote, *of) != (is_pre_vote, term) {
@@ -135,13 +137,13 @@ impl<V: Clone, S: Clone> Node<V, S> {
             self.note_attempt(promised);
             return;
         }
-        tally.count(from, self.store.configuration());
+        votes.count(from);
         self.count_votes();
     }
 
     fn count_votes(&mut self) {
-        let Role::Candidate { is_pre_vote, term, granted } = self.role else { return };
-        if !granted.is_quorum(self.store.configuration()) {
+        let Role::Candidate { is_pre_vote, term, ref votes } = self.role else { return };
+        if !votes.is_quorum() {
             return;
         }
         if is_pre_vote {
@@ -154,8 +156,12 @@ impl<V: Clone, S: Clone> Node<V, S> {
     }
 
     /// Becomes leader. It accepts its whole log in its own term and appends a no-op entry, unless the log ends with an
-    /// undecided configuration change.
+    /// undecided configuration change. A term whose configuration is no longer active has no leader.
     fn become_leader(&mut self, term: Term) {
+        if term.start() != self.store.start() {
+            self.role = Role::Follower(None);
+            return;
+        }
         let inherited = self.store.last();
         self.persist(Record::Accepted { term, last: inherited });
         let others = self.store.configuration().acceptors().iter().filter(|node| **node != self.me);
@@ -178,13 +184,51 @@ impl<V: Clone, S: Clone> Node<V, S> {
     }
 
     /// Reacts to a new active configuration. A leader steps down, after a last heartbeat that announces the decision,
-    /// and starts a pre-vote among the new voters.
+    /// and starts a pre-vote among the new voters. A candidate steps down: its term and its votes belong to the earlier
+    /// configuration.
     pub(super) fn apply_configuration(&mut self) {
         self.highest_attempt = 0;
         self.heard_us = None;
-        if matches!(self.role, Role::Leader(_)) {
-            self.send_heartbeats();
-            self.start_pre_vote();
+        match self.role {
+            Role::Leader(_) => {
+                self.send_heartbeats();
+                self.start_pre_vote();
+            }
+            Role::Candidate { .. } => {
+                self.role = Role::Follower(None);
+                self.restart_election_timer();
+            }
+            Role::Follower(_) => {}
         }
     }
+}
+
+/// The votes of a candidacy, counted among the voters of the configuration under which the candidate asked.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Votes {
+    voters: Configuration,
+    tally: Tally,
+}
+
+impl Votes {
+    fn of(voters: Configuration) -> Self {
+        Self { voters, tally: Tally::default() }
+    }
+
+    fn count(&mut self, voter: NodeId) {
+        self.tally.count(voter, &self.voters);
+    }
+
+    fn is_quorum(&self) -> bool {
+        self.tally.is_quorum(&self.voters)
+    }
+}
+
+/// Returns the position by which an election under the configuration with this start compares logs.
+///
+/// A log that was last accepted under an earlier configuration contains no accepted entry from the start on. The
+/// candidate has all earlier entries, because it knows that the slots before the start are decided. The term in which
+/// the log accepted these slots is therefore irrelevant, however late it is.
+fn position_under(start: Slot, accepted: Term, last: Slot) -> (Term, Slot) {
+    if accepted.start() < start { (Term::none(), Slot(start.0.saturating_sub(1))) } else { (accepted, last) }
 }

@@ -17,6 +17,8 @@ pub(super) enum LogFault {
     CommitInherited,
     /// A leader that sends entries before they are on its own disk counts itself as a replica that has stored them.
     CountUnstored,
+    /// A voter compares the terms in which logs were accepted, although they belong to different configurations.
+    CompareAcrossConfigurations,
 }
 
 /// Performs a step of a node with the injected defect, if there is one. A defect may add a second step.
@@ -27,6 +29,9 @@ pub(super) fn step<V: Clone, S: Clone>(
     input: Input<V, S>,
 ) -> Vec<StepOutput<Record<V, S>, Output<V, S>>> {
     let input = if is_injected(LogFault::AppendWithoutMatch) { without_match(node, input) } else { input };
+    if is_injected(LogFault::CompareAcrossConfigurations) && is_refused_across(node, &input) {
+        return Vec::new();
+    }
     let is_acknowledgement = matches!(input, Input::Message(_, Message::AppendAccepted { .. }));
     let mut steps = vec![node.step(now_us, roll, input)];
     if is_injected(LogFault::CommitInherited) && is_acknowledgement {
@@ -36,6 +41,12 @@ pub(super) fn step<V: Clone, S: Clone>(
         steps.extend(count_unstored(node, now_us, roll));
     }
     steps
+}
+
+/// Returns whether a voter would refuse this candidate if it ignored configurations.
+fn is_refused_across<V: Clone, S: Clone>(node: &Node<V, S>, input: &Input<V, S>) -> bool {
+    let Input::Message(_, Message::RequestVote(asked)) = input else { return false };
+    (asked.accepted, asked.last) < (node.store().accepted(), node.store().last())
 }
 
 /// Makes an append request claim that the leader has the follower's own entry before the entries that it sends.

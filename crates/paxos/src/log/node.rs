@@ -1,9 +1,10 @@
 //! A node of the log: its inputs, its outputs, and the step function.
 
+use super::election::Votes;
 use super::leading::Progress;
 use super::transfer::Transfer;
 use super::{Entry, EntryPayload, Message, Record, Snapshot, Store, Term};
-use crate::{Configuration, Deferred, NodeId, Slot, Tally};
+use crate::{Configuration, Deferred, NodeId, Slot};
 
 /// An input of a node.
 #[allow(
@@ -139,7 +140,7 @@ pub struct Node<V, S> {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Role {
     Follower(Option<NodeId>),
-    Candidate { is_pre_vote: bool, term: Term, granted: Tally },
+    Candidate { is_pre_vote: bool, term: Term, votes: Votes },
     Leader(Leader),
 }
 

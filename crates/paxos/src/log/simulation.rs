@@ -1,8 +1,9 @@
 //! Simulation of nodes on unreliable links, with disks that lose unflushed data: first faults, then recovery.
 //!
 //! Messages are lost, duplicated and delayed. Links are cut, also in one direction. Nodes crash and lose their unstored
-//! records. Voters are added and removed, leaders transfer leadership, and logs are compacted. In every other run
-//! leaders send entries that they have not stored. Every decision of a node is compared with the decisions and the
+//! records, and one may be lost for good. Voters are added and removed, nodes learn decided entries and snapshots from
+//! a proof, leaders transfer leadership, and logs are compacted. In every other run leaders send entries that they have
+//! not stored. Every decision of a node is compared with the decisions and the
 //! disks of the others. After all faults are healed, all voters must reach the same state and continue to decide.
 //!
 //! A failing seed is printed with the command that replays it. `HOLDOFF_PAXOS_SEEDS` sets the number of seeds.
@@ -16,7 +17,7 @@ use holdoff_testbed::fault::inject;
 
 use super::faults::LogFault;
 use machine::Machine;
-use oracle::{Oracle, RunReport};
+use oracle::{Oracle, Plan, RunReport};
 
 /// The end of the fault phase, and the end of the run, by which all voters must have recovered.
 const FAULTS_US: u64 = 6_000_000;
@@ -35,13 +36,14 @@ fn is_early(seed: u64) -> bool {
 
 fn run(seed: u64) -> Result<(FaultCounters, RunReport), String> {
     let mut rng = SimRng::of(seed, u64::MAX);
-    let nodes = u32::try_from(rng.between(3, 5)).unwrap();
-    Oracle::begin(rng.happens(0.6), is_early(seed));
+    let nodes = u32::try_from(rng.between(3, 7)).unwrap();
+    Oracle::begin(Plan { may_change: rng.happens(0.7), may_learn: rng.happens(0.5), early: is_early(seed) });
     let mut world: World<Machine> = World::new(seed, nodes, bad_link(&mut rng));
-    plan(&mut world, &mut rng);
-    crash_leaders(&mut world, &mut rng);
+    let lost = rng.happens(0.5).then(|| u32::try_from(rng.between(0, u64::from(nodes - 1))).unwrap());
+    plan(&mut world, &mut rng, lost);
+    crash_leaders(&mut world, &mut rng, lost);
     world.run_until(FAULTS_US);
-    heal(&mut world);
+    heal(&mut world, lost);
     world.run_until(HEALED_US);
     let faults = *world.faults();
     let ran = Oracle::end(&world)?;
@@ -60,14 +62,21 @@ fn bad_link(rng: &mut SimRng) -> LinkModel {
     }
 }
 
-/// Plans crashes and cuts, as many as the seed determines.
-fn plan(world: &mut World<Machine>, rng: &mut SimRng) {
+/// Plans crashes and cuts, as many as the seed determines. One node may be lost for good.
+fn plan(world: &mut World<Machine>, rng: &mut SimRng, lost: Option<u32>) {
     let last = u64::from(world.nodes() - 1);
     let some_node = |rng: &mut SimRng| u32::try_from(rng.between(0, last)).unwrap();
     for _ in 0..rng.between(0, 4) {
         let (node, at_us) = (some_node(rng), rng.between(0, FAULTS_US));
         world.schedule(at_us, Incident::Crash(node));
-        world.schedule(at_us + rng.between(10_000, 2_000_000), Incident::Restart(node));
+        let again_us = at_us + rng.between(10_000, 2_000_000);
+        if Some(node) != lost {
+            world.schedule(again_us, Incident::Restart(node));
+        }
+    }
+    if let Some(node) = lost {
+        world.schedule(rng.between(0, FAULTS_US), Incident::Crash(node));
+        Oracle::with(|oracle| oracle.ran.lost_for_good += 1);
     }
     for _ in 0..rng.between(0, 4) {
         let (node, at_us) = (some_node(rng), rng.between(0, FAULTS_US));
@@ -85,7 +94,7 @@ fn plan(world: &mut World<Machine>, rng: &mut SimRng) {
 }
 
 /// Crashes up to two leaders at a moment when others have received entries that are not on the leader's disk.
-fn crash_leaders(world: &mut World<Machine>, rng: &mut SimRng) {
+fn crash_leaders(world: &mut World<Machine>, rng: &mut SimRng, lost: Option<u32>) {
     for _ in 0..rng.between(0, 2) {
         let at_us = world.now_us() + rng.between(0, FAULTS_US / 2);
         world.run_until(at_us.min(FAULTS_US));
@@ -95,7 +104,10 @@ fn crash_leaders(world: &mut World<Machine>, rng: &mut SimRng) {
             };
             if let Some(leader) = (0..world.nodes()).find(is_ahead) {
                 world.inject(Incident::Crash(leader));
-                world.schedule(world.now_us() + rng.between(10_000, 2_000_000), Incident::Restart(leader));
+                let again_us = world.now_us() + rng.between(10_000, 2_000_000);
+                if Some(leader) != lost {
+                    world.schedule(again_us, Incident::Restart(leader));
+                }
                 break;
             }
             world.run_until(world.now_us() + 1_000);
@@ -103,10 +115,11 @@ fn crash_leaders(world: &mut World<Machine>, rng: &mut SimRng) {
     }
 }
 
-fn heal(world: &mut World<Machine>) {
+fn heal(world: &mut World<Machine>, lost: Option<u32>) {
+    Oracle::with(|oracle| oracle.healed_us = Some(world.now_us()));
     world.inject(Incident::Heal);
     for from in 0..world.nodes() {
-        if world.node(from).is_none() {
+        if world.node(from).is_none() && Some(from) != lost {
             world.inject(Incident::Restart(from));
         }
         for to in (0..world.nodes()).filter(|to| *to != from) {
@@ -159,7 +172,15 @@ fn counting_unstored_entries_is_found() {
 #[test]
 fn appending_without_a_log_match_is_found() {
     let found =
-        (0..20).find_map(|seed| Some((seed, inject(LogFault::AppendWithoutMatch, || run(seed)).err()?)));
+        (0..400).find_map(|seed| Some((seed, inject(LogFault::AppendWithoutMatch, || run(seed)).err()?)));
+    println!("{found:?}");
+    assert!(found.is_some());
+}
+
+#[test]
+fn comparing_terms_across_configurations_is_found() {
+    let fault = LogFault::CompareAcrossConfigurations;
+    let found = (0..4000).find_map(|seed| Some((seed, inject(fault, || run(seed)).err()?)));
     println!("{found:?}");
     assert!(found.is_some());
 }
@@ -177,6 +198,9 @@ struct FaultStatistics {
     changed: u64,
     installed: u64,
     transferred: u64,
+    lost_for_good: u64,
+    learned: u64,
+    restored: u64,
     /// Counted in the runs in which leaders send early.
     overtaken: u64,
 }
@@ -194,6 +218,9 @@ impl FaultStatistics {
             changed,
             installed,
             transferred,
+            lost_for_good,
+            learned,
+            restored,
             overtaken,
         } = self;
         let struck = [
@@ -207,6 +234,9 @@ impl FaultStatistics {
             (changed, ran.changes),
             (installed, ran.installed),
             (transferred, ran.transferred),
+            (lost_for_good, ran.lost_for_good),
+            (learned, ran.learned),
+            (restored, ran.restored),
             (overtaken, ran.overtaken),
         ];
         for (runs, count) in struck {
@@ -226,6 +256,9 @@ impl FaultStatistics {
             changed,
             installed,
             transferred,
+            lost_for_good,
+            learned,
+            restored,
             overtaken,
         } = self;
         let everywhere = [
@@ -239,6 +272,9 @@ impl FaultStatistics {
             changed,
             installed,
             transferred,
+            lost_for_good,
+            learned,
+            restored,
         ];
         for struck in everywhere {
             assert!(struck * 10 >= runs * 3, "{self:?} of {runs}");

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod fuzz;
+mod reconfiguration;
 mod transfer;
 
 use super::*;

@@ -67,7 +67,7 @@ impl kernel::SimNode for Machine {
         let store = disk.store.get_or_insert_with(new).clone();
         let applied = (store.snapshot().last.slot, store.snapshot().state);
         let (now_us, roll) = (context.now_us(), context.rng().roll());
-        let options = Options { early: Oracle::with(|oracle| oracle.early), ..OPTIONS };
+        let options = Options { early: Oracle::with(|oracle| oracle.plan.early), ..OPTIONS };
         let node = Node::new(name(context.me()), options, store, now_us, roll);
         let first_us = context.rng().between(1, TICK_US);
         context.set_timer(first_us, Timer::Tick);
@@ -83,10 +83,12 @@ impl kernel::SimNode for Machine {
         message: Self::Message,
         context: &mut NodeContext<'_, Self>,
     ) {
+        Oracle::with(|oracle| oracle.now_us = context.now_us().saturating_sub(kernel::Skew::EPOCH_US));
         self.step(disk, Input::Message(name(from), message), context);
     }
 
     fn wake(&mut self, disk: &mut Disk, timer: Timer, context: &mut NodeContext<'_, Self>) {
+        Oracle::with(|oracle| oracle.now_us = context.now_us().saturating_sub(kernel::Skew::EPOCH_US));
         match timer {
             Timer::Flush => self.flush(disk, context),
             Timer::Tick => {
@@ -149,7 +151,7 @@ impl Machine {
                 let value = Oracle::with(Oracle::new_value);
                 self.step(disk, Input::Propose(value), context);
             }
-            if Oracle::with(|oracle| oracle.may_change) && context.rng().happens(0.03) {
+            if Oracle::with(|oracle| oracle.plan.may_change) && context.rng().happens(0.03) {
                 self.change(disk, context);
             }
             if now_us < FAULTS_US && context.rng().happens(0.01) {
@@ -161,9 +163,33 @@ impl Machine {
         if now_us < FAULTS_US && context.rng().happens(0.01) {
             self.step(disk, Input::Campaign, context);
         }
+        self.learn(disk, context);
         let (through, state) = self.applied;
         if through.0 > self.node.store().snapshot().last.slot.0 + KEPT {
             self.step(disk, Input::Compact { through, state }, context);
+        }
+    }
+
+    /// Plays a peer with a proof: it sends decided entries, or a snapshot to a node that is far behind.
+    fn learn(&mut self, disk: &mut Disk, context: &mut NodeContext<'_, Self>) {
+        if !Oracle::with(|oracle| oracle.plan.may_learn) || !context.rng().happens(0.02) {
+            return;
+        }
+        let decided = self.node.store().decided();
+        let last = Oracle::with(|oracle| oracle.last_decided());
+        if last.0 > decided.0 + KEPT && context.rng().happens(0.5) {
+            let slot = Slot(context.rng().between(decided.0 + 1, last.0));
+            if let Some(snapshot) = Oracle::with(|oracle| oracle.snapshot_at(slot)) {
+                Oracle::with(|oracle| oracle.ran.restored += 1);
+                self.step(disk, Input::RestoreSnapshot(snapshot), context);
+            }
+            return;
+        }
+        let limit = usize::try_from(context.rng().between(1, 8)).unwrap();
+        let entries = Oracle::with(|oracle| oracle.entries_after(decided, limit));
+        if !entries.is_empty() {
+            Oracle::with(|oracle| oracle.ran.learned += 1);
+            self.step(disk, Input::Learn { first: decided.next(), entries }, context);
         }
     }
 

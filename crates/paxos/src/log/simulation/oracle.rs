@@ -7,8 +7,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use holdoff_sim::kernel::World;
 
 use super::machine::{Machine, State, name};
-use crate::log::{Entry, EntryPayload, Node, Record, Term};
+use crate::log::{Entry, EntryPayload, LogId, Node, Record, Snapshot, Term};
 use crate::{Configuration, NodeId, Slot, Tally};
+
+/// The maximum time from healing to the next decision: a few elections.
+const MAX_RECOVERY_US: u64 = 4_000_000;
 
 /// The statistics of a run.
 #[derive(Clone, Copy, Default, Debug)]
@@ -23,6 +26,12 @@ pub(super) struct RunReport {
     pub(super) overtaken: u64,
     pub(super) transferred: u64,
     pub(super) failed_transfers: u64,
+    pub(super) lost_for_good: u64,
+    /// Entries and snapshots that a node has taken from a proof instead of from a leader.
+    pub(super) learned: u64,
+    pub(super) restored: u64,
+    /// The longest time from healing to the next decision.
+    pub(super) recovery_us: u64,
 }
 
 impl RunReport {
@@ -37,15 +46,31 @@ impl RunReport {
         self.overtaken += other.overtaken;
         self.transferred += other.transferred;
         self.failed_transfers += other.failed_transfers;
+        self.lost_for_good += other.lost_for_good;
+        self.learned += other.learned;
+        self.restored += other.restored;
+        self.recovery_us = self.recovery_us.max(other.recovery_us);
     }
+}
+
+/// The parameters of a run.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Plan {
+    pub(super) may_change: bool,
+    /// Whether nodes learn decided entries from a proof. It can end a deadlock of elections, so that only some runs do.
+    pub(super) may_learn: bool,
+    /// Whether leaders send entries that they have not stored.
+    pub(super) early: bool,
 }
 
 #[derive(Default)]
 pub(super) struct Oracle {
     pub(super) ran: RunReport,
-    pub(super) may_change: bool,
-    /// Whether leaders send entries that they have not stored.
-    pub(super) early: bool,
+    pub(super) plan: Plan,
+    pub(super) now_us: u64,
+    pub(super) healed_us: Option<u64>,
+    /// The time of the first decision after healing.
+    recovered_us: Option<u64>,
     values: u64,
     /// The nodes that have ever stored an entry, and the last slot of each node's snapshots.
     stored: BTreeMap<(Slot, Term), BTreeSet<NodeId>>,
@@ -69,8 +94,8 @@ pub(super) fn digest(state: State, entry: &Entry<u64>) -> State {
 }
 
 impl Oracle {
-    pub(super) fn begin(may_change: bool, early: bool) {
-        ORACLE.set(Self { may_change, early, ..Self::default() });
+    pub(super) fn begin(plan: Plan) {
+        ORACLE.set(Self { plan, ..Self::default() });
     }
 
     pub(super) fn with<T>(look: impl FnOnce(&mut Self) -> T) -> T {
@@ -117,6 +142,9 @@ impl Oracle {
         }
         let known = self.history.entry(slot).or_insert_with(|| {
             self.ran.decided += 1;
+            if self.healed_us.is_some() {
+                self.recovered_us.get_or_insert(self.now_us);
+            }
             self.ran.changes += u64::from(matches!(entry.payload, EntryPayload::Configuration(_)));
             (term, entry.clone())
         });
@@ -140,6 +168,29 @@ impl Oracle {
         if !is_stored {
             self.fail(format!("slot {slot} is decided and not on the disks of a majority"));
         }
+    }
+
+    /// Returns a part of the decided history after a slot, as a node with a proof would send it.
+    pub(super) fn entries_after(&self, slot: Slot, limit: usize) -> Vec<Entry<u64>> {
+        let after = (std::ops::Bound::Excluded(slot), std::ops::Bound::Unbounded);
+        self.history.range(after).take(limit).map(|(_, (_, entry))| entry.clone()).collect()
+    }
+
+    /// Returns a snapshot of the decided history up to a slot.
+    pub(super) fn snapshot_at(&self, slot: Slot) -> Option<Snapshot<State>> {
+        let (last, state) = (self.history.get(&slot)?, *self.states.get(&slot)?);
+        let change = |(slot, (_, entry)): (&Slot, &(Term, Entry<u64>))| match &entry.payload {
+            EntryPayload::Configuration(voters) => Some((slot.next(), voters.clone())),
+            _ => None,
+        };
+        let first = || (Slot(1), Configuration::new((0..3).map(name)).unwrap());
+        let (start, configuration) = self.history.range(..=slot).rev().find_map(change).unwrap_or_else(first);
+        Some(Snapshot { last: LogId { slot, term: last.1.term }, start, configuration, state })
+    }
+
+    /// Returns the last decided slot.
+    pub(super) fn last_decided(&self) -> Slot {
+        self.history.keys().last().copied().unwrap_or_default()
     }
 
     pub(super) fn check_state(&mut self, (slot, state): (Slot, State)) {
@@ -191,6 +242,13 @@ impl Oracle {
                 leading.applied.0
             ));
         }
-        Ok(oracle.ran)
+        let recovery_us =
+            oracle.recovered_us.zip(oracle.healed_us).map(|(after, before)| after.saturating_sub(before));
+        match recovery_us {
+            Some(recovery_us) if recovery_us <= MAX_RECOVERY_US => {
+                Ok(RunReport { recovery_us, ..oracle.ran })
+            }
+            _ => Err(format!("the first decision after healing came after {recovery_us:?} µs")),
+        }
     }
 }

@@ -38,7 +38,16 @@ impl TestCluster {
     }
 
     pub(super) fn with(count: u128, options: Options) -> Self {
-        let store = Store::new(Configuration::new((1..=count.min(3)).map(NodeId)).unwrap(), 0);
+        Self::build(count, count.min(3), options)
+    }
+
+    /// Creates a cluster in which all nodes vote.
+    pub(super) fn of_voters(count: u128) -> Self {
+        Self::build(count, count, Options::default())
+    }
+
+    fn build(count: u128, voters: u128, options: Options) -> Self {
+        let store = Store::new(Configuration::new((1..=voters).map(NodeId)).unwrap(), 0);
         let node = |me| Node::new(NodeId(me), options, store.clone(), 0, 0);
         Self {
             nodes: (1..=count).map(node).collect(),
@@ -68,7 +77,7 @@ impl TestCluster {
     }
 
     pub(super) fn step(&mut self, node: u128, input: Input<u64, u64>) -> Vec<Output<u64, u64>> {
-        let roll = u32::try_from(node).unwrap() * 1_000_000_000;
+        let roll = u32::try_from(node).unwrap().wrapping_mul(1_000_000_000);
         let mut step = self.nodes[index(node)].step(self.now_us, roll, input);
         let early = step.early();
         self.perform(node, early);
@@ -143,6 +152,11 @@ impl TestCluster {
     /// Delivers only votes and requests for votes; all other messages are lost.
     pub(super) fn settle_votes(&mut self) {
         self.settle_those(|message| matches!(message, Message::RequestVote(_) | Message::VoteReply { .. }));
+    }
+
+    /// Delivers all messages except acknowledgements of entries, which are lost.
+    pub(super) fn settle_without_acknowledgements(&mut self) {
+        self.settle_those(|message| !matches!(message, Message::AppendAccepted { .. }));
     }
 
     /// Delivers requests for votes and their answers, up to the first answer outside a pre-vote. That answer stays in
