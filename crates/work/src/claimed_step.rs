@@ -213,7 +213,7 @@ impl Work {
                         known.metrics.fenced();
                     }
                     let (step, lease) = (report.step, report.lease);
-                    tracing::debug!(%step, lease, ?receipt, "rejected a report: its lease has expired");
+                    tracing::debug!(%step, lease, ?receipt, "rejected a report: its lease no longer holds the step");
                 }
             }
         }

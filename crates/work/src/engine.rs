@@ -15,6 +15,8 @@ use std::sync::Arc;
 
 use holdoff_sql::without_password;
 
+use crate::engine::sql::sql;
+use crate::query::Action;
 use crate::store::{Result, Store};
 use crate::{Error, StepFilter, StepState};
 
@@ -26,6 +28,15 @@ pub(crate) async fn open(url: &str) -> Result<Arc<dyn Store>> {
         #[cfg(feature = "postgres")]
         Some("postgres" | "postgresql") => Ok(Arc::new(postgres::Postgres::open(url).await?)),
         _ => Err(Error::Address { url: without_password(url), why: "the scheme is unknown".to_owned() }),
+    }
+}
+
+/// Returns the condition under which an action changes a step.
+pub(crate) const fn permits(action: &Action) -> &'static str {
+    match action {
+        Action::Retry | Action::Discard => sql!("s.state in ({failed}, {conflicted})"),
+        Action::Resolve(_) => sql!("s.state = {conflicted}"),
+        Action::Cancel => "true",
     }
 }
 

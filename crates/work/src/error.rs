@@ -66,7 +66,7 @@ pub enum Error {
     /// The step does not run under this lease number: it was rescued, claimed again or cancelled, or it has ended. The
     /// report changed nothing.
     #[error(
-        "the lease {lease} of step {step} has expired: the report was rejected and changed nothing; claim the step again"
+        "step {step} is no longer held under lease {lease}: the report was rejected and changed nothing; claim the step again"
     )]
     Fenced {
         /// The step.

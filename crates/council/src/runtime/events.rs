@@ -27,7 +27,7 @@ impl EventSubscription {
     /// Returns the next event, or `None` when the device has stopped. Cancel-safe.
     pub async fn next(&mut self) -> Option<CouncilEvent> {
         match self.0.recv().await {
-            Ok(events) => Some(events),
+            Ok(event) => Some(event),
             Err(broadcast::error::RecvError::Lagged(many)) => Some(CouncilEvent::Lagged(many)),
             Err(broadcast::error::RecvError::Closed) => None,
         }

@@ -7,12 +7,12 @@ use sqlx::{PgConnection, PgTransaction, Postgres as Database, QueryBuilder};
 
 use super::filter::{KeyRange, LaneFilter, push_where, table_name};
 use super::{COMPONENT, Postgres, default_planner, notify_due, prune};
-use crate::engine::StepTable;
 use crate::engine::columns::{
     self, AttemptColumns, EdgeColumns, SignalColumns, StepColumns, StepKeyColumns, StepPayloadColumns,
     TaskGroupColumns, list,
 };
 use crate::engine::sql::sql;
+use crate::engine::{StepTable, permits};
 use crate::query::{
     Action, MergedPage, PageRequest, ScannedTasks, StepCount, StepFilter, StepPage, TablePage,
 };
@@ -236,15 +236,6 @@ impl Postgres {
             set local plan_cache_mode = force_custom_plan";
         sqlx::raw_sql(settings).execute(&mut *tx).await?;
         Ok(tx)
-    }
-}
-
-/// Returns the condition under which an action changes a step.
-const fn permits(action: &Action) -> &'static str {
-    match action {
-        Action::Retry | Action::Discard => sql!("s.state in ({failed}, {conflicted})"),
-        Action::Resolve(_) => sql!("s.state = {conflicted}"),
-        Action::Cancel => "true",
     }
 }
 

@@ -7,12 +7,12 @@ use sqlx::{QueryBuilder, Sqlite as Engine, SqliteConnection};
 use super::filter::{KeyRange, push_where, push_where_by_key, table_name};
 use super::json_rows::step_keys;
 use super::{COMPONENT, Sqlite, prune};
-use crate::engine::StepTable;
 use crate::engine::columns::{
     self, AttemptColumns, EdgeColumns, SignalColumns, StepColumns, StepKeyColumns, StepPayloadColumns,
     TaskGroupColumns, list,
 };
 use crate::engine::sql::sql;
+use crate::engine::{StepTable, permits};
 use crate::query::{
     Action, MergedPage, PageRequest, ScannedTasks, StepCount, StepFilter, StepPage, TablePage,
 };
@@ -212,15 +212,6 @@ impl AdminStore for Sqlite {
 
     async fn compact(&self) -> Result<()> {
         prune::free_pages(self.file.writer()).await
-    }
-}
-
-/// Returns the condition under which an action changes a step.
-const fn permits(action: &Action) -> &'static str {
-    match action {
-        Action::Retry | Action::Discard => sql!("s.state in ({failed}, {conflicted})"),
-        Action::Resolve(_) => sql!("s.state = {conflicted}"),
-        Action::Cancel => "true",
     }
 }
 

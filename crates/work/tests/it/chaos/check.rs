@@ -34,7 +34,7 @@ impl LeaseLog {
         let text = std::fs::read_to_string(log).unwrap_or_default();
         let count =
             |what: &[&str]| text.lines().filter(|line| what.iter().all(|part| line.contains(part))).count();
-        let late = "rejected a report: its lease has expired";
+        let late = "rejected a report: its lease no longer holds the step";
         let stale = count(&[late, "receipt=Recorded(Rescued)"]) + count(&[late, "receipt=Fenced"]);
         let lost = count(&["its lease was lost"]) + count(&["its lease was not renewed"]);
         Self { stale, repeated: count(&[late]) - stale, lost, polite: count(&["stopped by itself"]) }
