@@ -129,16 +129,16 @@ pub(super) async fn until<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> R
 
 impl SubmitTarget for Node<DefaultMachine> {
     async fn put(&self, client: usize, turn: u64) -> Result<u64, String> {
-        let tx_id = Node::<DefaultMachine>::new_tx_id().map_err(|error| error.to_string())?;
+        let tx = self.new_tx().map_err(|error| error.to_string())?;
         let key = Key::new(format!("client {client}")).map_err(|error| error.to_string())?;
         let value = Value::text(format!("request-{turn}")).map_err(|error| error.to_string())?;
         let goal = Either::Second(vec![Command::Put(key, value)]);
         let end = now() + SOON;
         for again in 0.. {
-            let outcome = self.submit(tx_id, goal.clone(), SOON).await.map_err(|error| error.to_string())?;
+            let outcome = self.submit(tx, goal.clone(), SOON).await.map_err(|error| error.to_string())?;
             match outcome {
                 Outcome::Committed { .. } => return Ok(again),
-                Outcome::Unknown | Outcome::NoQuorum | Outcome::TooMany if now() < end => {}
+                Outcome::Unknown { .. } | Outcome::NoQuorum | Outcome::TooMany if now() < end => {}
                 other => return Err(format!("a transaction was not committed: {other:?}")),
             }
             tokio::time::sleep(Duration::from_millis(1)).await;

@@ -56,6 +56,8 @@ pub(crate) struct ProblemDocument {
     pub(crate) detail: String,
     /// The first retained index of a history whose beginning is compacted.
     pub(crate) first: Option<u64>,
+    /// The birth with which to submit a transaction again.
+    pub(crate) birth: Option<u64>,
 }
 
 impl ApiClient {
@@ -216,7 +218,7 @@ fn root_cause(error: &reqwest::Error) -> String {
 fn invalid_response(error: &serde_json::Error) -> ApiError {
     let detail = format!("{error}; check that the command and the daemon have the same version");
     let title = "Invalid response from the daemon".to_owned();
-    ApiError::Rejected(ProblemDocument { status: 0, kind: String::new(), title, detail, first: None })
+    ApiError::Rejected(ProblemDocument { status: 0, kind: String::new(), title, detail, first: None, birth: None })
 }
 
 /// Decodes a response into the expected type.

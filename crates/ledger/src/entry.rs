@@ -29,6 +29,19 @@ impl fmt::Display for TxId {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Hash(pub(crate) [u8; 32]);
 
+/// A transaction id, and the transaction's birth.
+///
+/// All submissions of a transaction have the same id. The birth is an index up to which the caller knows that the
+/// transaction is not in the history: an index that the caller learned before it first submitted the transaction. The
+/// ledger remembers a limited number of transactions, and executes only those that cannot be among the forgotten ones.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct TxKey {
+    /// The transaction id.
+    pub id: TxId,
+    /// The birth.
+    pub birth: Slot,
+}
+
 impl Hash {
     /// Returns the bytes of the hash.
     pub const fn as_bytes(&self) -> &[u8; 32] {

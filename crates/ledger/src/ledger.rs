@@ -35,7 +35,7 @@ pub use options::{LedgerCounters, Options};
 pub use proving::Verification;
 
 use crate::certificate::{Certificate, Notary};
-use crate::entry::{LogEntry, ReplicatedMachine, TransactionOf, TxId};
+use crate::entry::{LogEntry, ReplicatedMachine, TransactionOf, TxId, TxKey};
 use crate::state::{Checkpoint, Divergence, State};
 use changing::Changing;
 use fetching::Fetching;
@@ -109,7 +109,7 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
         now_us: u64,
         roll: u32,
     ) -> Result<Self, Divergence> {
-        let state = State::restore(store.snapshot())?;
+        let state = State::restore(store.snapshot(), options.dedup)?;
         let lease_granted_until_us = now_us + options.lease_us;
         let proofs = Proofs::of(&store.snapshot().state);
         let log = Node::new(me, options.log, store, now_us, roll);
@@ -216,7 +216,7 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
         match input {
             Input::Tick => self.tick(),
             Input::Message(from, message) => self.handle_message(from, message),
-            Input::Submit { tx_id, goal } => self.submit(tx_id, goal),
+            Input::Submit { tx, goal } => self.submit(tx, goal),
             Input::Read { read, goal, consistency } => self.read(read, goal, consistency),
             Input::ChangeConfiguration(to) => self.change(to),
             Input::Compact => self.compact_now(),
@@ -239,6 +239,7 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
         }
         self.routing.all = true;
         self.end_late();
+        self.end_all_refused();
         self.end_late_change();
         self.sign_unsigned_heads();
         self.send_configuration_certificate();
@@ -252,7 +253,12 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
     fn handle_message(&mut self, from: NodeId, message: MessageOf<M>) {
         match message {
             Message::Log(message) => self.handle_log_message(from, message),
-            Message::Submit { tx_id, goal, relayed } => self.handle_submit(tx_id, goal, relayed),
+            Message::Submit { tx_id, birth, goal, relayed_for } => {
+                self.handle_submit(from, TxKey { id: tx_id, birth }, goal, relayed_for);
+            }
+            Message::SubmitExpired { tx_id, birth, through } => {
+                self.handle_submit_expired(from, TxKey { id: tx_id, birth }, through);
+            }
             Message::SignatureShare(share) => self.collect_share(from, share),
             Message::Certificate(certificate) => self.handle_certificate(from, &certificate),
             Message::Fetch { after, or_state } => self.serve(from, after, or_state),
@@ -357,12 +363,13 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
 
     /// Restores the state from a snapshot that replaces entries.
     fn restart(&mut self) {
-        match State::restore(self.log.store().snapshot()) {
+        match State::restore(self.log.store().snapshot(), self.options.dedup) {
             Ok(state) => {
-                self.state = state;
+                let before = std::mem::replace(&mut self.state, state).index;
                 self.leader_state = None;
                 self.history.clear();
                 self.end_done();
+                self.note_skipped(before);
                 self.merge_configuration_certificates();
             }
             Err(divergence) => self.stop(divergence),

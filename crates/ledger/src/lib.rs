@@ -13,6 +13,7 @@
 //! states the guarantees and the reasons.
 
 mod certificate;
+mod dedup;
 mod entry;
 mod ledger;
 pub mod machine;
@@ -26,9 +27,10 @@ pub use holdoff_paxos::log::{EntryPayload, Term};
 pub use holdoff_paxos::{NodeId, Slot};
 
 pub use certificate::{Certificate, Head, HeadSignature, Notary, SignatureShare};
-pub use entry::{AppData, Hash, LogEntry, ReplicatedMachine, Transaction, TransactionOf, TxId};
+pub use dedup::DedupLimits;
+pub use entry::{AppData, Hash, LogEntry, ReplicatedMachine, Transaction, TransactionOf, TxId, TxKey};
 pub use ledger::{
     ChangeError, Consistency, Input, Ledger, LedgerCounters, LedgerStep, MAX_VOTERS, Message, MessageOf,
     Options, Outcome, Output, OutputOf, ReadId, Record, Store, Verification, coalesce_appends,
 };
-pub use state::{Checkpoint, Divergence, REMEMBERED, State};
+pub use state::{Checkpoint, Divergence, State};

@@ -70,7 +70,9 @@ pub(crate) fn ended<A>(namespace: &str, outcome: &Outcome<A>) {
         Outcome::Committed { .. } => "committed",
         Outcome::Failed { .. } => "failed",
         Outcome::NoQuorum => "no_quorum",
-        Outcome::Unknown => "unknown",
+        Outcome::Unknown { .. } => "unknown",
+        Outcome::Overtaken => "overtaken",
+        Outcome::Expired { .. } => "expired",
         Outcome::TooMany => "too_many",
     };
     counter!(TRANSACTIONS, "namespace" => namespace.to_owned(), "outcome" => outcome).increment(1);

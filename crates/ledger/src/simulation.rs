@@ -1,8 +1,9 @@
 //! A simulation of nodes on unreliable links and disks: a phase with faults, and then healing.
 //!
 //! Links lose, duplicate and delay messages; cuts affect both directions or one. Nodes crash with a part of their
-//! unflushed records on disk, or with none. One node may lose its disk and return under another id. Voters are added
-//! and removed, leaders transfer leadership, hints name any node, and history is tampered with in transit. In every
+//! unflushed records on disk, or with none. One node may lose its disk and return under another id, or may be lost for
+//! good. Disks stall for longer than the dedup window lasts, and clients submit transactions again. Voters are added and
+//! removed, leaders transfer leadership, hints name any node, and history is tampered with in transit. In every
 //! other run leaders send entries that they have not stored yet. The simulation checks every applied entry,
 //! acknowledgement and answer against one replay. After healing all nodes must reach the same state and continue to
 //! commit.
@@ -32,7 +33,7 @@ const HEALED_US: u64 = 8_000_000;
 pub(crate) type EventCounts = BTreeMap<&'static str, u64>;
 
 /// The faults that must occur in at least three of ten runs.
-const FAULTS: [&str; 16] = [
+const FAULTS: [&str; 20] = [
     "crashed",
     "restarted",
     "torn tail",
@@ -49,6 +50,10 @@ const FAULTS: [&str; 16] = [
     "tampered history",
     "state fetched",
     "skewed",
+    "stalled disk",
+    "lost for good",
+    "submitted again later",
+    "overtaken",
 ];
 
 fn number(name: &str) -> Option<u64> {
@@ -57,19 +62,22 @@ fn number(name: &str) -> Option<u64> {
 
 pub(crate) fn run(seed: u64) -> Result<EventCounts, String> {
     let mut rng = SimRng::of(seed, u64::MAX);
-    let nodes = u32::try_from(rng.between(3, 5)).unwrap();
+    let nodes = u32::try_from(rng.between(3, 7)).unwrap();
     let (voters_change, a_disk_is_lost) = (rng.happens(0.6), rng.happens(0.5));
+    // At most one of three voters is lost: for good, or with its disk.
+    let lost = (!a_disk_is_lost && rng.happens(0.8))
+        .then(|| u32::try_from(rng.between(0, u64::from(nodes - 1))).unwrap());
     Oracle::begin(RunPlan { voters_change, a_disk_is_lost, early: seed % 2 == 1 });
     let mut world: World<SimulatedNode> = World::new(seed, nodes, bad_link(&mut rng));
-    plan(&mut world, &mut rng);
+    plan(&mut world, &mut rng, lost);
     for node in 0..nodes {
         // Two clocks never drift further apart than the lease allows.
         let drift_ppm = i32::try_from(rng.between(0, 40_000)).unwrap() - 20_000;
         world.set_skew(node, Skew { offset_us: 0, drift_ppm });
     }
-    crash_leaders(&mut world, &mut rng);
+    crash_leaders(&mut world, &mut rng, lost);
     world.run_until(FAULTS_US);
-    heal(&mut world);
+    heal(&mut world, lost);
     world.run_until(HEALED_US);
     let faults = *world.faults();
     let mut counts = Oracle::end(&world)?;
@@ -89,14 +97,21 @@ fn bad_link(rng: &mut SimRng) -> LinkModel {
     }
 }
 
-/// Plans crashes and cuts by the seed.
-fn plan(world: &mut World<SimulatedNode>, rng: &mut SimRng) {
+/// Plans crashes and cuts by the seed. One node may be lost for good.
+fn plan(world: &mut World<SimulatedNode>, rng: &mut SimRng, lost: Option<u32>) {
     let last = world.nodes() - 1;
     let some_node = |rng: &mut SimRng| u32::try_from(rng.between(0, u64::from(last))).unwrap();
     for _ in 0..rng.between(1, 7) {
         let (node, at_us) = (some_node(rng), rng.between(300_000, FAULTS_US));
         world.schedule(at_us, Incident::Crash(node));
-        world.schedule(at_us + rng.between(10_000, 1_500_000), Incident::Restart(node));
+        let again_us = at_us + rng.between(10_000, 1_500_000);
+        if Some(node) != lost {
+            world.schedule(again_us, Incident::Restart(node));
+        }
+    }
+    if let Some(node) = lost {
+        world.schedule(rng.between(300_000, FAULTS_US), Incident::Crash(node));
+        Oracle::with(|oracle| oracle.count("lost for good", 1));
     }
     for _ in 0..rng.between(0, 5) {
         let (node, at_us) = (some_node(rng), rng.between(0, FAULTS_US));
@@ -117,7 +132,7 @@ fn plan(world: &mut World<SimulatedNode>, rng: &mut SimRng) {
 }
 
 /// Crashes up to two leaders at a time when other nodes have received entries that are not on the leader's disk.
-fn crash_leaders(world: &mut World<SimulatedNode>, rng: &mut SimRng) {
+fn crash_leaders(world: &mut World<SimulatedNode>, rng: &mut SimRng, lost: Option<u32>) {
     for _ in 0..rng.between(1, 2) {
         let at_us = world.now_us() + rng.between(300_000, FAULTS_US / 2);
         world.run_until(at_us.min(FAULTS_US));
@@ -127,7 +142,10 @@ fn crash_leaders(world: &mut World<SimulatedNode>, rng: &mut SimRng) {
             };
             if let Some(leader) = (0..world.nodes()).find(is_ahead) {
                 world.inject(Incident::Crash(leader));
-                world.schedule(world.now_us() + rng.between(10_000, 1_500_000), Incident::Restart(leader));
+                let again_us = world.now_us() + rng.between(10_000, 1_500_000);
+                if Some(leader) != lost {
+                    world.schedule(again_us, Incident::Restart(leader));
+                }
                 break;
             }
             world.run_until(world.now_us() + 1_000);
@@ -135,11 +153,11 @@ fn crash_leaders(world: &mut World<SimulatedNode>, rng: &mut SimRng) {
     }
 }
 
-fn heal(world: &mut World<SimulatedNode>) {
+fn heal(world: &mut World<SimulatedNode>, lost: Option<u32>) {
     Oracle::with(Oracle::heal);
     world.inject(Incident::Heal);
     for from in 0..world.nodes() {
-        if world.node(from).is_none() {
+        if world.node(from).is_none() && Some(from) != lost {
             world.inject(Incident::Restart(from));
         }
         for to in (0..world.nodes()).filter(|to| *to != from) {

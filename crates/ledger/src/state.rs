@@ -1,14 +1,13 @@
 //! The state that the applied entries have produced, and the transactions that it remembers.
 
-use std::collections::{BTreeMap, VecDeque};
-
 use holdoff_paxos::log::{self, EntryPayload, Term};
 use holdoff_paxos::{Configuration, Slot};
 use serde::{Deserialize, Serialize};
 
 use crate::certificate::{Certificate, Head};
+use crate::dedup::{DedupLimits, Done, DoneRows, TxPosition};
 use crate::entry::{Hash, LogEntry, ReplicatedMachine, TxId, link};
-use crate::machine::{BadSnapshot, DiffMismatch, GoalError, StateHash, Sum};
+use crate::machine::{BadSnapshot, DiffMismatch, GoalError};
 
 /// A machine, the index of its last applied entry, and the transactions that it remembers.
 ///
@@ -32,7 +31,7 @@ pub struct State<M: ReplicatedMachine> {
 pub struct Checkpoint<A> {
     pub(crate) hash: Hash,
     pub(crate) machine: Vec<u8>,
-    pub(crate) done: Vec<Row<A>>,
+    pub(crate) done: DoneRows<A>,
     /// The certificate of this state, or `None` if no majority has signed it yet.
     pub(crate) proof: Option<Certificate>,
     /// One configuration certificate for each configuration after the first. With them a node that knows an earlier
@@ -76,9 +75,9 @@ pub enum Divergence {
 
 impl<M: ReplicatedMachine> State<M> {
     /// Creates the state before the first entry, with these voters.
-    pub fn new(voters: Configuration) -> Self {
+    pub fn new(voters: Configuration, dedup: DedupLimits) -> Self {
         let (machine, index, hash) = (M::default(), Slot(0), Hash::default());
-        let (term, start, done) = (Term::none(), Slot(1), Done::default());
+        let (term, start, done) = (Term::none(), Slot(1), Done::new(dedup));
         Self { machine, index, hash, term, start, voters, done }
     }
 
@@ -105,6 +104,11 @@ impl<M: ReplicatedMachine> State<M> {
     /// Returns the index and the result of a transaction, or `None` if the id is unknown or forgotten.
     pub fn done(&self, tx_id: TxId) -> Option<(Slot, &Result<M::Answer, GoalError>)> {
         self.done.get(tx_id)
+    }
+
+    /// Returns the last index with a forgotten transaction: a transaction that committed at a later index is known.
+    pub fn forgotten(&self) -> Slot {
+        self.done.forgotten()
     }
 
     /// Applies the next entry.
@@ -174,11 +178,12 @@ impl<M: ReplicatedMachine> State<M> {
     fn advance(&mut self, slot: Slot, hash: Hash, entry: &LogEntry<M>) {
         (self.index, self.hash, self.term) = (slot, hash, entry.term);
         match &entry.payload {
-            EntryPayload::Value(value) => self.done.add(slot, value.tx_id, value.result.clone()),
+            EntryPayload::Value(value) => {
+                self.done.add(TxPosition::only(slot), value.tx_id, value.result.clone());
+            }
             EntryPayload::Configuration(voters) => (self.start, self.voters) = (slot.next(), voters.clone()),
             EntryPayload::NoOp => {}
         }
-        self.done.forget(slot);
     }
 
     /// Returns the whole state as a checkpoint, without a proof and without configuration certificates.
@@ -201,15 +206,18 @@ impl<M: ReplicatedMachine> State<M> {
     }
 
     /// Restores the state from a snapshot of the log.
-    pub(crate) fn restore(snapshot: &log::Snapshot<Checkpoint<M::Answer>>) -> Result<Self, Divergence> {
+    pub(crate) fn restore(
+        snapshot: &log::Snapshot<Checkpoint<M::Answer>>,
+        dedup: DedupLimits,
+    ) -> Result<Self, Divergence> {
         let log::LogId { slot: index, term } = snapshot.last;
         let (start, voters) = (snapshot.start, snapshot.configuration.clone());
         if index == Slot(0) {
-            return Ok(Self::new(voters));
+            return Ok(Self::new(voters, dedup));
         }
         let Checkpoint { hash, machine, done, .. } = &snapshot.state;
         let machine = M::restore(machine)?;
-        let done = Done::of(done, index).ok_or(Divergence::Disorder(index))?;
+        let done = Done::of(done, index, dedup).ok_or(Divergence::Disorder(index))?;
         Ok(Self { machine, index, hash: *hash, term, start, voters, done })
     }
 }
@@ -217,96 +225,9 @@ impl<M: ReplicatedMachine> State<M> {
 impl<A> Default for Checkpoint<A> {
     /// The checkpoint before the first entry.
     fn default() -> Self {
-        let (hash, machine, done) = (Hash::default(), Vec::new(), Vec::new());
+        let (hash, machine, done) = (Hash::default(), Vec::new(), DoneRows::default());
         Self { hash, machine, done, proof: None, configuration_certificates: Vec::new() }
     }
-}
-
-/// The number of indices for which a state remembers transactions. All nodes forget a transaction at the same index.
-/// Therefore this is a constant of the format and not an option.
-pub const REMEMBERED: u64 = 10_000;
-
-/// A transaction, its index and its result.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(crate) struct Row<A> {
-    slot: Slot,
-    tx_id: TxId,
-    result: Result<A, GoalError>,
-}
-
-/// The transactions of the last [`REMEMBERED`] indices, and their results.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Done<A> {
-    results: BTreeMap<TxId, (Slot, Result<A, GoalError>)>,
-    order: VecDeque<(Slot, TxId)>,
-    /// The sum of all rows, which is equal on all nodes at the same index.
-    sum: Sum,
-}
-
-impl<A> Default for Done<A> {
-    fn default() -> Self {
-        Self { results: BTreeMap::new(), order: VecDeque::new(), sum: Sum::default() }
-    }
-}
-
-impl<A: Clone + Serialize> Done<A> {
-    /// Builds the set from rows in the order of their indices. Returns `None` if the rows are out of order, if an id
-    /// occurs twice, or if a row is outside the range that is remembered at the last index.
-    pub(crate) fn of(rows: &[Row<A>], last: Slot) -> Option<Self> {
-        let mut done = Self::default();
-        for Row { slot, tx_id, result } in rows {
-            let is_next = done.order.back().is_none_or(|(before, _)| before < slot);
-            let is_known = *slot <= last && slot.0.saturating_add(REMEMBERED) > last.0;
-            if !is_next || !is_known || done.results.contains_key(tx_id) {
-                return None;
-            }
-            done.add(*slot, *tx_id, result.clone());
-        }
-        Some(done)
-    }
-
-    /// Returns all rows, in the order of their indices.
-    pub(crate) fn rows(&self) -> Vec<Row<A>> {
-        let row = |(slot, tx_id): &(Slot, TxId)| {
-            let (_, result) = self.results.get(tx_id)?;
-            Some(Row { slot: *slot, tx_id: *tx_id, result: result.clone() })
-        };
-        self.order.iter().filter_map(row).collect()
-    }
-
-    pub(crate) fn hash(&self) -> StateHash {
-        self.sum.hash("done")
-    }
-
-    pub(crate) fn get(&self, tx_id: TxId) -> Option<(Slot, &Result<A, GoalError>)> {
-        self.results.get(&tx_id).map(|(slot, result)| (*slot, result))
-    }
-
-    /// Adds a transaction and forgets the transactions that are too old.
-    pub(crate) fn add(&mut self, slot: Slot, tx_id: TxId, result: Result<A, GoalError>) {
-        self.sum.add(&bytes(slot, tx_id, &result));
-        self.results.insert(tx_id, (slot, result));
-        self.order.push_back((slot, tx_id));
-        self.forget(slot);
-    }
-
-    /// Forgets the transactions that are too old at this index, whatever the entry at this index is.
-    pub(crate) fn forget(&mut self, now: Slot) {
-        while let Some((slot, tx_id)) = self.order.front().copied() {
-            if slot.0.saturating_add(REMEMBERED) > now.0 {
-                break;
-            }
-            if let Some((_, result)) = self.results.remove(&tx_id) {
-                self.sum.take_away(&bytes(slot, tx_id, &result));
-            }
-            self.order.pop_front();
-        }
-    }
-}
-
-/// Encodes a row. A result that could be encoded for the history can be encoded here.
-fn bytes<A: Serialize>(slot: Slot, tx_id: TxId, result: &Result<A, GoalError>) -> Vec<u8> {
-    postcard::to_stdvec(&(slot, tx_id, result)).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -347,7 +268,7 @@ mod tests {
     }
 
     fn with_one() -> State<KeyValue> {
-        let mut state = State::new(voters());
+        let mut state = State::new(voters(), DedupLimits::default());
         state.apply(Slot(1), &log::Entry { term: term(), payload: EntryPayload::NoOp }).unwrap();
         let entry = next(&state, 1, add(5));
         state.apply(Slot(2), &entry).unwrap();
@@ -461,7 +382,7 @@ mod tests {
             configuration,
             state: postcard::from_bytes(&bytes).unwrap(),
         };
-        let mut restored = State::<KeyValue>::restore(&snapshot).unwrap();
+        let mut restored = State::<KeyValue>::restore(&snapshot, DedupLimits::default()).unwrap();
         assert_eq!(format!("{restored:?}"), format!("{state:?}"));
         let again = next(&state, 1, add(1));
         assert_eq!(restored.apply(Slot(3), &again), Err(Divergence::Twice(Slot(3))));
@@ -469,17 +390,8 @@ mod tests {
 
     #[test]
     fn a_state_of_facts_applies_entries() {
-        let mut state = State::<Facts>::new(voters());
+        let mut state = State::<Facts>::new(voters(), DedupLimits::default());
         state.apply(Slot(1), &log::Entry { term: term(), payload: EntryPayload::NoOp }).unwrap();
         assert_eq!(state.index(), Slot(1));
-    }
-
-    #[test]
-    fn old_transactions_are_forgotten_at_the_same_index() {
-        let mut done = Done::<()>::default();
-        for index in 1..=REMEMBERED + 1 {
-            done.add(Slot(index), TxId(u128::from(index)), Ok(()));
-        }
-        assert!(done.get(TxId(1)).is_none() && done.get(TxId(2)).is_some());
     }
 }

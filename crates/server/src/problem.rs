@@ -91,6 +91,7 @@ pub(crate) enum Kind {
     TooManyTransactions,
     LedgerStopped,
     OutcomeUnknown,
+    TransactionExpired,
     NotFound,
     MethodNotAllowed,
     WrongHost,
@@ -149,6 +150,7 @@ impl Kind {
             }
             Self::LedgerStopped => ("ledger-stopped", "Ledger node stopped", StatusCode::SERVICE_UNAVAILABLE),
             Self::OutcomeUnknown => ("outcome-unknown", "Outcome unknown", StatusCode::GATEWAY_TIMEOUT),
+            Self::TransactionExpired => ("transaction-expired", "Transaction expired", StatusCode::CONFLICT),
             Self::NotFound => ("not-found", "Not found", StatusCode::NOT_FOUND),
             Self::MethodNotAllowed => {
                 ("method-not-allowed", "Method not allowed", StatusCode::METHOD_NOT_ALLOWED)

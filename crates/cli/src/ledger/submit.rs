@@ -31,6 +31,11 @@ pub(super) struct SubmitArgs {
     #[arg(long, value_name = "ID", value_parser = parse_tx_id)]
     tx_id: Option<String>,
 
+    /// Birth of the transaction: an index of the history from before its first submission; needed to submit it again
+    /// [default: the current index]
+    #[arg(long, value_name = "INDEX", requires = "tx_id")]
+    birth: Option<u64>,
+
     /// Time to wait for the result
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse_duration)]
     timeout: Duration,
@@ -44,26 +49,62 @@ fn parse_tx_id(text: &str) -> Result<String, String> {
 }
 
 pub(super) async fn run(context: &LedgerContext, args: &SubmitArgs) -> Result<ExitCode, CommandError> {
-    // Chooses the transaction id before the first request, so that the user can submit again after any failure.
-    let tx_id = args.tx_id.clone().unwrap_or_else(|| format!("{:032x}", Rng::new().u128(..)));
     let mut body = request(args)?;
+    // Chooses the transaction id and the birth before the transaction is sent, so that the user can submit it again after
+    // any failure.
+    let id = args.tx_id.clone().unwrap_or_else(|| format!("{:032x}", Rng::new().u128(..)));
+    let mut tx = SubmittedTx { id, birth: args.birth };
+    if tx.birth.is_none() {
+        match context.daemon.get(&[], &[]).await {
+            Ok(status) => tx.birth = status.get("index").and_then(Value::as_u64),
+            Err(ApiError::NoResponse(why)) => {
+                let message = format!("the transaction was not sent: the daemon does not respond: {why} ({tx})");
+                return fail(context, EXIT_TEMPFAIL, &tx, "not_accepted", message);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
     if let Some(body) = body.as_object_mut() {
-        body.insert("tx_id".to_owned(), json!(tx_id));
+        body.insert("tx_id".to_owned(), json!(tx.id));
+        body.extend(tx.birth.map(|birth| ("birth".to_owned(), json!(birth))));
         body.insert("timeout".to_owned(), json!(format_duration(args.timeout)));
     }
     match context.daemon.post("transactions", body, args.timeout).await {
         Ok(answer) => report(context, answer),
-        // A node that stops may have forwarded the transaction before.
-        Err(ApiError::Rejected(problem)) if problem.status == 504 || problem.kind() == "ledger-stopped" => {
-            unknown_outcome(context, &tx_id, &problem.detail)
+        Err(ApiError::Rejected(problem)) => {
+            tx.birth = problem.birth.or(tx.birth);
+            match problem.kind() {
+                // A node that stops may have forwarded the transaction before.
+                "ledger-stopped" => unknown_outcome(context, &tx, &problem.detail),
+                _ if problem.status == 504 => unknown_outcome(context, &tx, &problem.detail),
+                "transaction-expired" => {
+                    let message = format!("the transaction has expired: {} (tx-id {})", problem.detail, tx.id);
+                    fail(context, EXIT_TIMEOUT, &tx, "expired", message)
+                }
+                kind if problem.status == 503 => {
+                    let outcome = if kind == "no-quorum" { "no_quorum" } else { "not_accepted" };
+                    let message = format!("the transaction was not accepted: {} ({tx})", problem.detail);
+                    fail(context, EXIT_TEMPFAIL, &tx, outcome, message)
+                }
+                _ => Err(ApiError::Rejected(problem).into()),
+            }
         }
-        Err(ApiError::Rejected(problem)) if problem.status == 503 => {
-            let outcome = if problem.kind() == "no-quorum" { "no_quorum" } else { "not_accepted" };
-            let message = format!("the transaction was not accepted: {} (--tx-id {tx_id})", problem.detail);
-            fail(context, EXIT_TEMPFAIL, &tx_id, outcome, message)
-        }
-        Err(ApiError::NoResponse(why)) => unknown_outcome(context, &tx_id, &why),
+        Err(ApiError::NoResponse(why)) => unknown_outcome(context, &tx, &why),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// The id and the birth of a transaction. The text is the options that submit it again.
+struct SubmittedTx {
+    id: String,
+    /// `None` if the daemon does not know the history yet.
+    birth: Option<u64>,
+}
+
+impl fmt::Display for SubmittedTx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "--tx-id {}", self.id)?;
+        self.birth.map_or(Ok(()), |birth| write!(f, " --birth {birth}"))
     }
 }
 
@@ -105,22 +146,23 @@ fn report(context: &LedgerContext, answer: Value) -> Result<ExitCode, CommandErr
     Ok(ExitCode::SUCCESS)
 }
 
-fn unknown_outcome(context: &LedgerContext, tx_id: &str, why: &str) -> Result<ExitCode, CommandError> {
+fn unknown_outcome(context: &LedgerContext, tx: &SubmittedTx, why: &str) -> Result<ExitCode, CommandError> {
     let message = format!(
-        "the outcome is unknown: {why}; submit the transaction again with --tx-id {tx_id}, through any daemon: it is \
-         committed at most once"
+        "the outcome is unknown: {why}; submit the transaction again with {tx}, through any daemon: it is committed at \
+         most once"
     );
-    fail(context, EXIT_TIMEOUT, tx_id, "unknown", message)
+    fail(context, EXIT_TIMEOUT, tx, "unknown", message)
 }
 
 fn fail(
     context: &LedgerContext,
     code: u8,
-    tx_id: &str,
+    tx: &SubmittedTx,
     outcome: &str,
     why: String,
 ) -> Result<ExitCode, CommandError> {
-    if context.print_json(&json!({ "tx_id": tx_id, "outcome": outcome, "reason": why }))? {
+    let SubmittedTx { id: tx_id, birth } = tx;
+    if context.print_json(&json!({ "tx_id": tx_id, "birth": birth, "outcome": outcome, "reason": why }))? {
         return Ok(ExitCode::from(code));
     }
     Err(CommandError::Coded(code, why))

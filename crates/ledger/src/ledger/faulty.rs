@@ -11,7 +11,7 @@ use holdoff_testbed::fault::is_injected;
 
 use super::{Consistency, Input, Ledger, LedgerStep, Message, Options, Store};
 use crate::certificate::Notary;
-use crate::entry::{AppData, LogEntry, ReplicatedMachine, Transaction, link};
+use crate::entry::{AppData, LogEntry, ReplicatedMachine, Transaction, TxKey, link};
 use crate::state::{Divergence, State};
 
 /// A defect of the source document's algorithm, or a possible defect of the hash, the restart, the disk or the lease.
@@ -33,6 +33,8 @@ pub(crate) enum LedgerFault {
     ReadOn,
     /// A leader that sends entries before they are on its own disk counts itself as a replica that has stored them.
     CountUnstored,
+    /// A leader executes a transaction that is not in the dedup window, whatever the birth of the submission is.
+    IgnoreBirth,
 }
 
 /// A node that has the injected defect.
@@ -100,6 +102,14 @@ impl<M: ReplicatedMachine, N: Notary> FaultyLedger<M, N> {
             {
                 Input::Read { read, goal, consistency: Consistency::Local }
             }
+            Input::Submit { tx, goal } if is_injected(LedgerFault::IgnoreBirth) => {
+                Input::Submit { tx: TxKey { birth: Slot(u64::MAX), ..tx }, goal }
+            }
+            Input::Message(from, Message::Submit { tx_id, goal, relayed_for, .. })
+                if is_injected(LedgerFault::IgnoreBirth) =>
+            {
+                Input::Message(from, Message::Submit { tx_id, birth: Slot(u64::MAX), goal, relayed_for })
+            }
             input => input,
         }
     }
@@ -120,7 +130,7 @@ impl<M: ReplicatedMachine, N: Notary> FaultyLedger<M, N> {
 fn count_without_applying<M: ReplicatedMachine, N: Notary>(
     ledger: &mut Ledger<M, N>,
 ) -> Result<(), Divergence> {
-    ledger.state = State::restore(ledger.log.store().snapshot())?;
+    ledger.state = State::restore(ledger.log.store().snapshot(), ledger.options.dedup)?;
     ledger.history.clear();
     while let Some(entry) = ledger.log.store().entry(ledger.state.index.next()) {
         let slot = ledger.state.index.next();
@@ -197,6 +207,11 @@ mod tests {
     #[test]
     fn the_index_of_an_entry_is_its_slot_in_the_log() {
         assert_is_found(LedgerFault::LocalNumbers);
+    }
+
+    #[test]
+    fn a_forgotten_transaction_is_not_executed_again() {
+        assert_is_found(LedgerFault::IgnoreBirth);
     }
 
     #[test]

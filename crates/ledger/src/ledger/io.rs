@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ChangeError;
 use crate::certificate::{Certificate, SignatureShare};
-use crate::entry::{Hash, ReplicatedMachine, Transaction, TransactionOf, TxId};
+use crate::entry::{Hash, ReplicatedMachine, Transaction, TransactionOf, TxId, TxKey};
 use crate::machine::{GoalError, StateMachine};
 use crate::state::{Checkpoint, Divergence};
 
@@ -53,8 +53,8 @@ pub enum Input<M: ReplicatedMachine> {
     Message(NodeId, MessageOf<M>),
     /// A caller submits a transaction.
     Submit {
-        /// The transaction id: a repeated id is the same transaction.
-        tx_id: TxId,
+        /// The transaction: a repeated id is the same transaction.
+        tx: TxKey,
         /// The submitted goal.
         goal: M::Goal,
     },
@@ -103,10 +103,22 @@ pub enum Message<G, D, A> {
     Submit {
         /// The transaction id.
         tx_id: TxId,
+        /// An index up to which the submitting node knows that the transaction is not in the history.
+        birth: Slot,
         /// The submitted goal.
         goal: G,
-        /// True if a node has already forwarded the message: nodes forward it once.
-        relayed: bool,
+        /// The submitting node, if the sender forwards the message for it: nodes forward a message once.
+        relayed_for: Option<NodeId>,
+    },
+    /// The leader does not execute a transaction: it may have been committed, and the ledger may have forgotten it. No
+    /// leader will ever execute a submission with this birth.
+    SubmitExpired {
+        /// The transaction id.
+        tx_id: TxId,
+        /// The birth of the submission.
+        birth: Slot,
+        /// The last index that the leader has applied.
+        through: Slot,
     },
     /// A signature share: a voter has learned that a head is decided.
     SignatureShare(SignatureShare),
@@ -161,7 +173,22 @@ pub enum Outcome<A> {
     NoQuorum,
     /// The transaction may have been committed, or may still be. Submit it again under the same id: it commits at most
     /// once.
-    Unknown,
+    Unknown {
+        /// The index up to which the node knows that the transaction is not in the history. The next submission may use
+        /// it as its birth.
+        absent_through: Slot,
+    },
+    /// Other transactions have filled the dedup window before the leader received this one: it has not happened and will
+    /// not happen, neither by this submission nor by an earlier one with the same or an earlier birth. Submit it again with
+    /// a later birth.
+    Overtaken,
+    /// The ledger no longer remembers all transactions since the birth of this submission. Neither this submission nor an
+    /// earlier one with the same or an earlier birth takes effect from now on. One of them may have been committed before:
+    /// the history between the birth and this index shows it.
+    Expired {
+        /// The last index that may contain the transaction.
+        through: Slot,
+    },
     /// Too many transactions are pending at this node: it has not happened and will not happen. Submit it later.
     TooMany,
 }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use holdoff_paxos::Slot;
+use holdoff_paxos::{NodeId, Slot};
 use holdoff_paxos::log::{self, EntryPayload, Term};
 
 use super::{Ledger, Message};
 use crate::certificate::Notary;
-use crate::entry::{Hash, ReplicatedMachine, Transaction, TxId, link};
+use crate::entry::{Hash, ReplicatedMachine, Transaction, TxId, TxKey, link};
 use crate::state::State;
 
 /// The uncommitted part of a leader's state. The node drops it when it stops leading; the state never contains it.
@@ -17,6 +17,17 @@ pub(super) struct LeaderState<M: ReplicatedMachine> {
     flight: BTreeSet<TxId>,
     last: Slot,
     head: Hash,
+}
+
+/// The result of an attempt to execute a transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Execution {
+    /// The log has an entry for the transaction, or the transaction is done.
+    InLog,
+    /// This node does not serve, or has no room: the submitting node sends the transaction again later.
+    NotNow,
+    /// The birth of the submission is before the dedup window.
+    Expired,
 }
 
 impl<M: ReplicatedMachine> LeaderState<M> {
@@ -59,28 +70,51 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
 
     /// Executes a transaction that another node has sent, if this node leads. If another node leads, forwards the
     /// transaction to that leader, once. If no leader is known, the submitting node sends it again later.
-    pub(super) fn handle_submit(&mut self, tx_id: TxId, goal: M::Goal, relayed: bool) {
+    pub(super) fn handle_submit(
+        &mut self,
+        from: NodeId,
+        tx: TxKey,
+        goal: M::Goal,
+        relayed_for: Option<NodeId>,
+    ) {
         self.lead();
+        let TxKey { id: tx_id, birth } = tx;
         match self.log.leader().filter(|leader| *leader != self.me) {
-            Some(leader) if !relayed => self.send(leader, Message::Submit { tx_id, goal, relayed: true }),
+            Some(leader) if relayed_for.is_none() => {
+                self.send(leader, Message::Submit { tx_id, birth, goal, relayed_for: Some(from) });
+            }
             Some(_) => {}
-            None => drop(self.run(tx_id, &goal)),
+            None => {
+                if self.run(tx, &goal) == Execution::Expired {
+                    let through = self.state.index;
+                    self.send(relayed_for.unwrap_or(from), Message::SubmitExpired { tx_id, birth, through });
+                }
+            }
         }
     }
 
-    /// Executes a goal unless its transaction is already in flight or done. Returns true if its entry is in the log.
-    pub(super) fn run(&mut self, tx_id: TxId, goal: &M::Goal) -> bool {
+    /// Executes a goal unless its transaction is already in flight or done, or may have been committed and forgotten.
+    ///
+    /// The log of a leader that serves has every entry that is decided or can still be decided, except for entries of
+    /// later leaders, which have at least this leader's dedup window behind them. [`Execution::Expired`] is therefore
+    /// final.
+    pub(super) fn run(&mut self, tx: TxKey, goal: &M::Goal) -> Execution {
+        let tx_id = tx.id;
         if self.state.done(tx_id).is_some() {
-            return true;
+            return Execution::InLog;
         }
         let store = self.log.store();
         let has_room = store.last().0 - store.decided().0 < self.options.log.undecided;
-        let Some(leader_state) = &mut self.leader_state else { return false };
+        let Some(leader_state) = &mut self.leader_state else { return Execution::NotNow };
         if leader_state.flight.contains(&tx_id) {
-            return true;
+            return Execution::InLog;
+        }
+        if tx.birth < self.state.forgotten() {
+            self.counts.expired += 1;
+            return Execution::Expired;
         }
         if !has_room || self.log.is_transferring() || leader_state.last != store.last() {
-            return false;
+            return Execution::NotNow;
         }
         let (diff, result) = match self.state.machine.execute(&leader_state.over, goal) {
             Ok((diff, answer)) => (diff, Ok(answer)),
@@ -88,7 +122,7 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
         };
         if self.state.machine.stage(&mut leader_state.over, diff.clone()).is_err() {
             self.leader_state = None;
-            return false;
+            return Execution::NotNow;
         }
         let (index, term, prev_hash) = (leader_state.last.next(), leader_state.term, leader_state.head);
         let state_hash = self.state.machine.hash(&leader_state.over);
@@ -97,12 +131,13 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
         let logged = log::Entry { term, payload: EntryPayload::Value(entry.clone()) };
         let Some(head) = link(prev_hash, index, &logged) else {
             self.leader_state = None;
-            return false;
+            return Execution::NotNow;
         };
         (leader_state.last, leader_state.head) = (index, head);
         leader_state.flight.insert(tx_id);
         self.log(log::Input::Propose(entry));
-        self.state.done(tx_id).is_some() || self.leader_state.is_some()
+        let is_logged = self.state.done(tx_id).is_some() || self.leader_state.is_some();
+        if is_logged { Execution::InLog } else { Execution::NotNow }
     }
 
     /// Removes a decided transaction from the set in flight.

@@ -5,6 +5,8 @@ use std::time::Duration;
 use holdoff_paxos::log;
 use holdoff_policy::{Growth, Jitter, Policy};
 
+use crate::dedup::DedupLimits;
+
 /// The timeouts and limits of a node.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -22,6 +24,8 @@ pub struct Options {
     /// a snapshot. The value must be equal on all nodes: voters do not sign a snapshot at an index at which they take
     /// none themselves.
     pub kept: usize,
+    /// The limits of the dedup window, equal on all nodes.
+    pub dedup: DedupLimits,
     /// The maximum number of entries in one message.
     pub batch: usize,
     /// The length of the leader lease, counted from the leader's last request: at most the election timeout of the
@@ -41,6 +45,7 @@ impl Default for Options {
             fetching: fetching(),
             pending: 1024,
             kept: 4096,
+            dedup: DedupLimits::default(),
             batch: 256,
             lease_us: log.election_us,
             drift_ppm: 10_000,
@@ -83,4 +88,6 @@ pub struct LedgerCounters {
     pub leader_changes: u64,
     /// Transactions whose result timeout expired.
     pub late: u64,
+    /// Submissions that this leader did not execute, because their transactions may have been committed and forgotten.
+    pub expired: u64,
 }

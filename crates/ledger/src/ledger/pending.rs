@@ -1,13 +1,22 @@
 //! Transactions that were submitted at this node: the node sends them to the leader until it applies their entries.
 
-use holdoff_paxos::NodeId;
+use holdoff_paxos::{NodeId, Slot};
 
+use super::leading::Execution;
 use super::{Ledger, Message, Outcome, Output};
 use crate::certificate::Notary;
-use crate::entry::{ReplicatedMachine, TxId};
+use crate::entry::{ReplicatedMachine, TxId, TxKey};
 
+/// A transaction that was submitted at this node and has no outcome yet. It is not in the history that this node has
+/// applied.
 pub(super) struct Pending<G> {
     goal: G,
+    birth: Slot,
+    /// True if this node has seen all transactions since the birth: the transaction is not in the history up to the last
+    /// applied index.
+    is_observed: bool,
+    /// The leader refuses submissions with this birth, and had applied the history up to this index then.
+    refused_at: Option<Slot>,
     until_us: u64,
     /// The node that last received the transaction, and the time.
     asked: Option<(NodeId, u64)>,
@@ -26,14 +35,27 @@ pub(super) struct Routing {
 
 impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
     /// Accepts a submitted transaction, or ends it as `TooMany`.
-    pub(super) fn submit(&mut self, tx_id: TxId, goal: M::Goal) {
+    pub(super) fn submit(&mut self, tx: TxKey, goal: M::Goal) {
+        let tx_id = tx.id;
         if self.pending.len() >= self.options.pending && !self.pending.contains_key(&tx_id) {
             self.outputs.push(Output::Ended(tx_id, Outcome::TooMany));
             return;
         }
         let until_us = self.now_us + self.options.result_us;
-        let pending = self.pending.entry(tx_id).or_insert(Pending { goal, until_us, asked: None });
+        let is_observed = tx.birth >= self.state.forgotten();
+        let pending = self.pending.entry(tx_id).or_insert(Pending {
+            goal,
+            birth: tx.birth,
+            is_observed,
+            refused_at: None,
+            until_us,
+            asked: None,
+        });
         pending.until_us = until_us;
+        if tx.birth > pending.birth {
+            (pending.birth, pending.refused_at) = (tx.birth, None);
+            pending.is_observed |= is_observed;
+        }
         self.routing.fresh.push(tx_id);
         self.end(tx_id);
     }
@@ -58,6 +80,47 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
         }
     }
 
+    /// Notes that a snapshot has replaced the entries after an index. This node does not know whether the replaced entries
+    /// contain the pending transactions, unless the dedup window reaches back to that index.
+    pub(super) fn note_skipped(&mut self, after: Slot) {
+        if after < self.state.forgotten() {
+            self.pending.values_mut().for_each(|pending| pending.is_observed = false);
+        }
+    }
+
+    /// Notes that no leader will execute a submission, and ends it if its outcome is known by now.
+    pub(super) fn handle_submit_expired(&mut self, from: NodeId, tx: TxKey, through: Slot) {
+        let is_voter = self.state.voters.contains(from);
+        let pending = self.pending.get_mut(&tx.id).filter(|pending| is_voter && pending.birth == tx.birth);
+        if let Some(pending) = pending {
+            pending.refused_at = Some(through);
+            self.end_refused(tx.id);
+        }
+    }
+
+    /// Ends a submission that no leader will execute. A node that has seen all transactions since its birth first applies
+    /// the entries that the leader had applied: they may contain the transaction.
+    fn end_refused(&mut self, tx_id: TxId) {
+        let Some(Pending { refused_at: Some(through), is_observed, .. }) = self.pending.get(&tx_id) else {
+            return;
+        };
+        let outcome = match is_observed {
+            true if self.state.index < *through => return,
+            true => Outcome::Overtaken,
+            false => Outcome::Expired { through: *through },
+        };
+        self.pending.remove(&tx_id);
+        self.outputs.push(Output::Ended(tx_id, outcome));
+    }
+
+    /// Ends the refused submissions whose outcome is known by now.
+    pub(super) fn end_all_refused(&mut self) {
+        let refused = self.pending.iter().filter(|(_, pending)| pending.refused_at.is_some());
+        for tx_id in refused.map(|(tx_id, _)| *tx_id).collect::<Vec<_>>() {
+            self.end_refused(tx_id);
+        }
+    }
+
     /// Ends the pending transactions whose result timeout has expired. The index does not change.
     pub(super) fn end_late(&mut self) {
         let late = |pending: &Pending<M::Goal>| pending.until_us <= self.now_us;
@@ -65,7 +128,11 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
         for tx_id in ids.collect::<Vec<_>>() {
             let Some(pending) = self.pending.remove(&tx_id) else { continue };
             self.counts.late += 1;
-            let outcome = if pending.asked.is_some() { Outcome::Unknown } else { Outcome::NoQuorum };
+            let outcome = match pending.asked {
+                Some(_) if pending.is_observed => Outcome::Unknown { absent_through: self.state.index },
+                Some(_) => Outcome::Unknown { absent_through: pending.birth },
+                None => Outcome::NoQuorum,
+            };
             self.outputs.push(Output::Ended(tx_id, outcome));
         }
     }
@@ -109,15 +176,25 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
     fn ask(&mut self, tx_id: TxId, leader: NodeId) {
         let Some(pending) = self.pending.get_mut(&tx_id) else { return };
         let (goal, before) = (pending.goal.clone(), pending.asked);
+        let birth = pending.birth;
         pending.asked = Some((leader, self.now_us));
         if leader != self.me {
-            self.send(leader, Message::Submit { tx_id, goal, relayed: false });
-        } else if !self.run(tx_id, &goal) {
-            // The log has no entry for it, so the record of the last receiver is restored.
-            if let Some(pending) = self.pending.get_mut(&tx_id) {
-                pending.asked = before;
+            self.send(leader, Message::Submit { tx_id, birth, goal, relayed_for: None });
+        } else {
+            match self.run(TxKey { id: tx_id, birth }, &goal) {
+                Execution::InLog => {}
+                Execution::Expired => {
+                    let through = self.state.index;
+                    return self.handle_submit_expired(self.me, TxKey { id: tx_id, birth }, through);
+                }
+                Execution::NotNow => {
+                    // The log has no entry for it, so the record of the last receiver is restored.
+                    if let Some(pending) = self.pending.get_mut(&tx_id) {
+                        pending.asked = before;
+                    }
+                    return;
+                }
             }
-            return;
         }
         let changed = |(from, _): &(NodeId, u64)| *from != leader && self.log.leader().is_some();
         if let Some((from, _)) = before.filter(changed) {

@@ -240,7 +240,7 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
             }
         }
         let is_proven = match &snapshot.state.proof {
-            Some(proof) => self.believes(proof) && Self::is_state_of(&snapshot, &proof.head),
+            Some(proof) => self.believes(proof) && self.is_state_of(&snapshot, &proof.head),
             None => false,
         };
         if !is_proven {
@@ -251,8 +251,8 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
         self.log(log::Input::RestoreSnapshot(snapshot));
     }
 
-    fn is_state_of(snapshot: &log::Snapshot<Checkpoint<M::Answer>>, head: &Head) -> bool {
-        State::<M>::restore(snapshot).is_ok_and(|state| state.head() == *head)
+    fn is_state_of(&self, snapshot: &log::Snapshot<Checkpoint<M::Answer>>, head: &Head) -> bool {
+        State::<M>::restore(snapshot, self.options.dedup).is_ok_and(|state| state.head() == *head)
     }
 }
 

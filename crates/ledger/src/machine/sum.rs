@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 const LANES: usize = 1024;
 const ROW: &str = "holdoff ledger v1: one row";
 const STATE: &str = "holdoff ledger v1: the sum of all rows";
+const INDEXED: &str = "holdoff ledger v1: a state and an index";
 const BOTH: &str = "holdoff ledger v1: two states side by side";
 
 /// The hash of a whole state. Equal states have equal hashes, and it is infeasible to find two different states with
@@ -32,6 +33,12 @@ impl StateHash {
     pub(super) fn of_both(first: &Self, second: &Self) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key(BOTH);
         Self(*hasher.update(&first.0).update(&second.0).finalize().as_bytes())
+    }
+
+    /// Returns the hash of this state together with an index.
+    pub(crate) fn with_index(self, index: u64) -> Self {
+        let mut hasher = blake3::Hasher::new_derive_key(INDEXED);
+        Self(*hasher.update(&self.0).update(&index.to_le_bytes()).finalize().as_bytes())
     }
 
     /// Returns the bytes of the hash.

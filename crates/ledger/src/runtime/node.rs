@@ -19,7 +19,7 @@ use super::status::{LedgerStatus, NodeStatus};
 use super::task::{Event, HistoryReply, LeaderError, LeaderReply, ReadReply};
 use super::wire::{LeaderCommand, Reply, Request};
 use super::{AnswerOf, Error, GoalOf, NodeMachine, NodeState, clock};
-use crate::entry::{LogEntry, Transaction, TxId};
+use crate::entry::{LogEntry, Transaction, TxId, TxKey};
 use crate::ledger::{Consistency, Outcome, Verification};
 use crate::machine::{Either, GoalError};
 
@@ -79,11 +79,16 @@ impl<M: NodeMachine> fmt::Debug for Node<M> {
 }
 
 impl<M: NodeMachine> Node<M> {
-    /// Returns a new random transaction id.
-    pub fn new_tx_id() -> Result<TxId, Error> {
+    /// Returns the key of a new transaction: a random id, and the last index that this node has applied.
+    pub fn new_tx(&self) -> Result<TxKey, Error> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).map_err(|error| Error::Rejected(error.to_string()))?;
-        Ok(TxId(u128::from_be_bytes(bytes)))
+        Ok(TxKey { id: TxId(u128::from_be_bytes(bytes)), birth: self.index() })
+    }
+
+    /// Returns the last index that this node has applied.
+    pub fn index(&self) -> Slot {
+        self.status.borrow().head.index
     }
 
     /// Returns the name of the ledger.
@@ -103,37 +108,38 @@ impl<M: NodeMachine> Node<M> {
 
     /// Submits a transaction and waits for its outcome. The node forwards it to the leader.
     ///
-    /// A repeated id is the same transaction, which commits at most once. Cancel-safe: a cancelled call does not cancel
-    /// the transaction, and a call with the same id waits for the same outcome.
+    /// A repeated id is the same transaction, which commits at most once, whatever time has passed. Cancel-safe: a cancelled
+    /// call does not cancel the transaction, and a call with the same key waits for the same outcome.
     pub async fn submit(
         &self,
-        tx_id: TxId,
+        tx: TxKey,
         goal: M::Goal,
         within: Duration,
     ) -> Result<Outcome<M::Answer>, Error> {
-        let outcome = self.submit_any(tx_id, Either::Second(goal), within).await?;
+        let outcome = self.submit_any(tx, Either::Second(goal), within).await?;
         Ok(outcome.map(|answer| match answer {
             Either::Second(answer) => Some(answer),
             Either::First(()) => None,
         }))
     }
 
-    /// Submits a transaction, and submits it again under the same id while its outcome is unknown. Never returns
+    /// Submits a transaction, and submits it again under the same key while its outcome is unknown. Never returns
     /// [`Outcome::Unknown`].
     ///
     /// `NoQuorum` and `TooMany` describe the last submission: after an earlier one whose outcome was unknown, the
-    /// transaction may still commit. `timeout` limits each submission, not the call. After a cancellation the outcome is
-    /// unknown: call this again with the same id to resolve it.
+    /// transaction may still commit. After `Overtaken` and `Expired` no submission with this key takes effect. `timeout`
+    /// limits each submission, not the call. After a cancellation the outcome is unknown: call this again with the same
+    /// key to resolve it.
     pub async fn submit_until_known(
         &self,
-        tx_id: TxId,
+        tx: TxKey,
         goal: M::Goal,
         timeout: Duration,
     ) -> Result<Outcome<M::Answer>, Error> {
         let mut backoff = leader_backoff();
         loop {
-            match self.submit(tx_id, goal.clone(), timeout).await? {
-                Outcome::Unknown => backoff.wait().await,
+            match self.submit(tx, goal.clone(), timeout).await? {
+                Outcome::Unknown { .. } => backoff.wait().await,
                 outcome => return Ok(outcome),
             }
         }
@@ -155,20 +161,20 @@ impl<M: NodeMachine> Node<M> {
     }
 
     async fn change_members(&self, change: MembershipChange, within: Duration) -> Result<Outcome<()>, Error> {
-        let outcome = self.submit_any(Self::new_tx_id()?, Either::First(change), within).await?;
+        let outcome = self.submit_any(self.new_tx()?, Either::First(change), within).await?;
         Ok(outcome.map(|_| Some(())))
     }
 
     async fn submit_any(
         &self,
-        tx_id: TxId,
+        tx: TxKey,
         goal: GoalOf<M>,
         within: Duration,
     ) -> Result<Outcome<AnswerOf<M>>, Error> {
-        let ended = self.request(|reply| Event::Submit { tx_id, goal, reply });
+        let ended = self.request(|reply| Event::Submit { tx, goal, reply });
         match clock::within(within.saturating_add(GRACE), ended).await {
             Ok(outcome) => outcome,
-            Err(_) => Ok(Outcome::Unknown),
+            Err(_) => Ok(Outcome::Unknown { absent_through: tx.birth }),
         }
     }
 
@@ -338,11 +344,13 @@ impl<A> Outcome<A> {
         match self {
             Self::Committed { index, result } => match answer(result) {
                 Some(result) => Outcome::Committed { index, result },
-                None => Outcome::Unknown,
+                None => Outcome::Unknown { absent_through: Slot(index.0.saturating_sub(1)) },
             },
             Self::Failed { index, why } => Outcome::Failed { index, why },
             Self::NoQuorum => Outcome::NoQuorum,
-            Self::Unknown => Outcome::Unknown,
+            Self::Unknown { absent_through } => Outcome::Unknown { absent_through },
+            Self::Overtaken => Outcome::Overtaken,
+            Self::Expired { through } => Outcome::Expired { through },
             Self::TooMany => Outcome::TooMany,
         }
     }

@@ -342,6 +342,7 @@ mod tests {
     use holdoff_paxos::log::{self, EntryPayload};
 
     use super::*;
+    use crate::dedup::DedupLimits;
     use crate::entry::TxId;
     use crate::machine::{Command, Key as Name, KeyValue, StateMachine};
     use crate::state::State;
@@ -418,7 +419,7 @@ mod tests {
         } else {
             LogId { slot, term }
         };
-        let state = State::<KeyValue>::new(info().voters().unwrap()).checkpoint();
+        let state = State::<KeyValue>::new(info().voters().unwrap(), DedupLimits::default()).checkpoint();
         Snapshot { last, start: Slot(1), configuration: info().voters().unwrap(), state }
     }
 

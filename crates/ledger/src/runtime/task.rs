@@ -29,7 +29,7 @@ use super::store::LedgerInfo;
 use super::wire::{AppliedHead, Envelope, LeaderCommand};
 use super::writer::{Action, Batch, Batches};
 use super::{AnswerOf, Error, GoalOf, HistoryEntry, NodeMachine, NodeState, Settings, clock};
-use crate::entry::TxId;
+use crate::entry::{TxId, TxKey};
 use crate::ledger::{self, Consistency, Input, Ledger, Options, Outcome, OutputOf, ReadId, Verification};
 use crate::machine::GoalError;
 
@@ -45,7 +45,7 @@ pub(super) enum Event<M: NodeMachine> {
     /// A peer has sent an envelope.
     Envelope { from: PublicKey, incarnation: u64, envelope: Envelope },
     /// A caller submits a transaction.
-    Submit { tx_id: TxId, goal: GoalOf<M>, reply: oneshot::Sender<Outcome<AnswerOf<M>>> },
+    Submit { tx: TxKey, goal: GoalOf<M>, reply: oneshot::Sender<Outcome<AnswerOf<M>>> },
     /// A caller reads.
     Read { goal: M::Goal, consistency: Consistency, reply: oneshot::Sender<ReadReply<M>> },
     /// A caller requests a command of the leader.
@@ -272,9 +272,9 @@ impl<M: NodeMachine> Task<M> {
             Event::Envelope { from, incarnation, envelope } => {
                 self.handle_envelope(from, incarnation, envelope);
             }
-            Event::Submit { tx_id, goal, reply } => {
-                self.callers.entry(tx_id).or_default().push(reply);
-                self.step(Input::Submit { tx_id, goal });
+            Event::Submit { tx, goal, reply } => {
+                self.callers.entry(tx.id).or_default().push(reply);
+                self.step(Input::Submit { tx, goal });
             }
             Event::Read { goal, consistency, reply } => {
                 let read = ReadId(self.next_read);
@@ -340,8 +340,8 @@ impl<M: NodeMachine> Task<M> {
 
     /// Submits a membership change of this node's own.
     fn change_roster(&mut self, change: MembershipChange) {
-        let tx_id = TxId(self.rng.u128(..));
-        self.step(Input::Submit { tx_id, goal: crate::machine::Either::First(change) });
+        let tx = TxKey { id: TxId(self.rng.u128(..)), birth: self.core.state().index() };
+        self.step(Input::Submit { tx, goal: crate::machine::Either::First(change) });
     }
 }
 

@@ -187,12 +187,12 @@ fn add(by: i64) -> Either<crate::machine::Goal, Vec<Command>> {
 
 /// Submits an increment, and returns the index of its entry.
 async fn submit(node: &Node<DefaultMachine>, by: i64) -> Slot {
-    let tx_id = Node::<DefaultMachine>::new_tx_id().unwrap();
+    let tx = node.new_tx().unwrap();
     let until = tokio::time::Instant::now() + CONDITION_TIMEOUT;
     loop {
-        match node.submit(tx_id, add(by), CONDITION_TIMEOUT).await.unwrap() {
+        match node.submit(tx, add(by), CONDITION_TIMEOUT).await.unwrap() {
             Outcome::Committed { index, .. } => return index,
-            Outcome::Unknown | Outcome::NoQuorum if tokio::time::Instant::now() < until => {}
+            Outcome::Unknown { .. } | Outcome::NoQuorum if tokio::time::Instant::now() < until => {}
             other => panic!("{other:?}"),
         }
     }

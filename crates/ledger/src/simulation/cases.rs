@@ -1,5 +1,6 @@
 //! Known cases, each by its name: a few nodes whose messages and disks the test controls.
 
+mod dedup;
 mod leadership;
 
 use std::collections::VecDeque;
@@ -15,7 +16,7 @@ use crate::ledger::faulty::{FaultyLedger, LedgerFault};
 use crate::machine::{Command, Commands, KeyValue, Values};
 use crate::{
     ChangeError, Consistency, Input, Ledger, Message, MessageOf, Outcome, Output, OutputOf, ReadId, Store,
-    TxId, coalesce_appends,
+    TxId, TxKey, coalesce_appends,
 };
 
 type Delivery = (NodeId, NodeId, MessageOf<KeyValue>);
@@ -28,6 +29,8 @@ pub(super) struct TestCluster {
     pub(super) cut_off: Vec<NodeId>,
     /// Two nodes between which no message arrives, in either direction.
     apart: Option<(NodeId, NodeId)>,
+    /// True if messages that submit transactions are lost.
+    loses_submissions: bool,
     answered: Vec<ReadId>,
     pub(super) ended: Vec<(TxId, Outcome<Values>)>,
     rerouted: Vec<(TxId, NodeId, NodeId)>,
@@ -38,6 +41,11 @@ pub(super) struct TestCluster {
 
 pub(super) fn id(number: usize) -> NodeId {
     NodeId(number as u128)
+}
+
+/// Returns the key of a transaction that no node ever refuses because of its birth.
+pub(super) fn tx(id: u128) -> TxKey {
+    TxKey { id: TxId(id), birth: Slot(u64::MAX) }
 }
 
 pub(super) fn add() -> Commands {
@@ -57,6 +65,7 @@ impl TestCluster {
             post: VecDeque::new(),
             cut_off: Vec::new(),
             apart: None,
+            loses_submissions: false,
             answered: Vec::new(),
             ended: Vec::new(),
             rerouted: Vec::new(),
@@ -114,7 +123,8 @@ impl TestCluster {
     pub(super) fn deliver(&mut self) {
         while let Some((from, to, message)) = self.post.pop_front() {
             let apart = self.apart == Some((from, to)) || self.apart == Some((to, from));
-            let is_cut = apart || self.cut_off.contains(&from) || self.cut_off.contains(&to);
+            let is_lost = self.loses_submissions && matches!(message, Message::Submit { .. });
+            let is_cut = apart || is_lost || self.cut_off.contains(&from) || self.cut_off.contains(&to);
             let number = usize::try_from(to.0).unwrap();
             if !is_cut && number <= self.nodes.len() {
                 self.step(number, Input::Message(from, message));
@@ -135,7 +145,7 @@ impl TestCluster {
     }
 
     fn submit(&mut self, number: usize, tx_id: u128) {
-        self.step(number, Input::Submit { tx_id: TxId(tx_id), goal: add() });
+        self.step(number, Input::Submit { tx: tx(tx_id), goal: add() });
         self.deliver();
     }
 
@@ -223,7 +233,8 @@ fn one_of_two_voters_commits_nothing_without_the_other() {
     cluster.submit(leader, 2);
     let before = cluster.node(leader).state().index();
     cluster.pass(2_000_000);
-    let expected = [(TxId(1), Outcome::Unknown), (TxId(2), Outcome::NoQuorum)];
+    let expected =
+        [(TxId(1), Outcome::Unknown { absent_through: before }), (TxId(2), Outcome::NoQuorum)];
     assert_eq!(cluster.ended, expected, "transaction 1 is in a log, transaction 2 is in none");
     assert_eq!(cluster.node(leader).state().index(), before);
 }
@@ -258,7 +269,7 @@ fn a_repeated_submission_is_the_same_transaction() {
     cluster.pass(1_000_000);
     let leader = cluster.leader();
     for _ in 0..3 {
-        cluster.step(leader, Input::Submit { tx_id: TxId(1), goal: add() });
+        cluster.step(leader, Input::Submit { tx: tx(1), goal: add() });
     }
     cluster.deliver();
     cluster.pass(500_000);
@@ -372,7 +383,7 @@ fn a_single_voter_commits_when_its_disk_has_the_entry() {
 
     let led = stored(step(Input::Tick));
     assert!(step(led).is_empty());
-    let submitted = stored(step(Input::Submit { tx_id: TxId(1), goal: add() }));
+    let submitted = stored(step(Input::Submit { tx: tx(1), goal: add() }));
     let ended = step(submitted);
     assert!(
         matches!(ended[..], [Output::Ended(TxId(1), Outcome::Committed { index: Slot(2), .. })]),
@@ -388,7 +399,7 @@ fn appends_of_many_submissions_are_coalesced() {
     let leader = cluster.leader();
     let undecided = u128::from(options().log.undecided);
     for tx_id in 0..undecided {
-        cluster.step(leader, Input::Submit { tx_id: TxId(tx_id), goal: add() });
+        cluster.step(leader, Input::Submit { tx: tx(tx_id), goal: add() });
     }
     let mut outputs: Vec<_> =
         cluster.post.drain(..).map(|(_, to, message)| Output::Send(to, message)).collect();

@@ -3,7 +3,7 @@
 use holdoff_paxos::log;
 use holdoff_paxos::{Configuration, Slot};
 
-use super::cases::{TestCluster, add, id};
+use super::cases::{TestCluster, add, id, tx};
 use super::node::{key, options};
 use crate::machine::{Command, KeyValue, StateMachine as _, Value, Values};
 use crate::{ChangeError, Checkpoint, Input, MAX_VOTERS, Message, TxId};
@@ -77,9 +77,10 @@ fn a_tampered_state_is_rejected() {
     cluster.step(1, Input::Message(id(4), Message::Fetch { after: before, or_state: true }));
     let (_, _, state) = cluster.post.pop_back().unwrap();
     let Message::State(snapshot) = state else { panic!("{state:?}") };
-    let changes: [fn(&mut log::Snapshot<Checkpoint<Values>>); 8] = [
-        |tampered| drop(tampered.state.done.pop()),
-        |tampered| tampered.state.done.swap(0, 1),
+    let changes: [fn(&mut log::Snapshot<Checkpoint<Values>>); 9] = [
+        |tampered| drop(tampered.state.done.rows.pop()),
+        |tampered| tampered.state.done.rows.swap(0, 1),
+        |tampered| tampered.state.done.forgotten = Slot(0),
         |tampered| tampered.state.machine = KeyValue::default().snapshot(),
         |tampered| tampered.state.proof = None,
         |tampered| tampered.last.slot = tampered.last.slot.next(),
@@ -93,7 +94,7 @@ fn a_tampered_state_is_rejected() {
         cluster.step(4, Input::Message(id(1), Message::State(tampered)));
         assert_eq!(cluster.node(4).state().index(), before, "tampered state {number} was installed");
     }
-    assert_eq!((cluster.node(4).counts().refused, cluster.node(4).counts().forged_certificates), (8, 1));
+    assert_eq!((cluster.node(4).counts().refused, cluster.node(4).counts().forged_certificates), (9, 1));
     cluster.step(4, Input::Message(id(1), Message::State(snapshot)));
     assert!(cluster.node(4).state().index() > before);
 }
@@ -195,7 +196,7 @@ fn long_entries_are_fetched_in_limited_batches() {
         let text = char::from(b'a' + tx_id).to_string().repeat(crate::machine::limits::TEXT_BYTES);
         let put = |number| Command::Put(key(number), Value::text(text.as_str()).unwrap());
         let (tx_id, goal) = (u128::from(tx_id), (0..7).map(put).collect());
-        cluster.step(leader, Input::Submit { tx_id: TxId(tx_id), goal });
+        cluster.step(leader, Input::Submit { tx: tx(tx_id), goal });
     }
     cluster.deliver();
     cluster.pass(100_000);
@@ -222,7 +223,7 @@ fn long_entries_are_fetched_in_limited_batches() {
 fn a_learner_submits_and_receives_the_outcome() {
     let mut cluster = TestCluster::new(3, 4);
     cluster.pass(1_000_000);
-    cluster.step(4, Input::Submit { tx_id: TxId(7), goal: add() });
+    cluster.step(4, Input::Submit { tx: tx(7), goal: add() });
     cluster.pass(500_000);
     assert!(
         matches!(cluster.ended[..], [(TxId(7), crate::Outcome::Committed { .. })]),

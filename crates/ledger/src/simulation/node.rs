@@ -14,8 +14,8 @@ use super::oracle::Oracle;
 use crate::ledger::faulty::{FaultyLedger, LedgerFault};
 use crate::machine::{Command, Commands, Key, KeyValue, Values};
 use crate::{
-    Checkpoint, Consistency, Hash, HeadSignature, Input, Ledger, LedgerStep, Message, MessageOf, Notary,
-    Options, Outcome, Output, OutputOf, Record, Store, TxId, coalesce_appends,
+    Checkpoint, Consistency, DedupLimits, Hash, HeadSignature, Input, Ledger, LedgerStep, Message, MessageOf, Notary,
+    Options, Outcome, Output, OutputOf, Record, Store, TxId, TxKey, coalesce_appends,
 };
 
 const TICK_US: u64 = 20_000;
@@ -77,6 +77,8 @@ pub(super) fn options() -> Options {
         fetching: fetching.attempts(u32::MAX).build().unwrap(),
         pending: 64,
         kept: 20,
+        // At the rate of the simulation the window covers a few hundred milliseconds: less than a stall.
+        dedup: DedupLimits { transactions: 24, bytes: 1 << 20 },
         batch: 16,
         lease_us: 200_000,
         drift_ppm: 50_000,
@@ -164,7 +166,7 @@ impl SimulatedNode {
         self.count(before);
         let early = step.early();
         if self.pending.is_empty() {
-            let after_us = context.rng().between(500, FLUSH_US);
+            let after_us = flush_time_us(context.rng());
             context.set_timer(after_us, Timer::Flush);
         }
         for record in step.record().into_iter().flatten() {
@@ -221,9 +223,15 @@ impl SimulatedNode {
             return;
         }
         if context.rng().happens(0.3) {
-            let tx_id = Oracle::with(Oracle::new_tx);
-            let goal = some_goal(context.rng());
-            self.step(disk, Input::Submit { tx_id, goal }, context);
+            let id = Oracle::with(Oracle::new_tx);
+            let tx = TxKey { id, birth: self.ledger.state().index() };
+            self.submit(disk, tx, context);
+        }
+        if context.rng().happens(0.05)
+            && let Some(tx) = Oracle::with(Oracle::take_unknown)
+        {
+            Oracle::with(|oracle| oracle.count("submitted again later", 1));
+            self.submit(disk, tx, context);
         }
         if context.rng().happens(0.1) {
             let consistency =
@@ -243,6 +251,12 @@ impl SimulatedNode {
             let to = name(u32::try_from(context.rng().between(0, last)).unwrap(), 0);
             self.step(disk, Input::TransferLeadership(to), context);
         }
+    }
+
+    fn submit(&mut self, disk: &mut Disk, tx: TxKey, context: &mut NodeContext<'_, Self>) {
+        Oracle::with(|oracle| oracle.submitted(self.me, tx));
+        let goal = some_goal(context.rng());
+        self.step(disk, Input::Submit { tx, goal }, context);
     }
 
     /// Acts as the operator: removes a voter that has lost its disk, adds it under its new id, and adds and removes
@@ -328,7 +342,7 @@ impl SimulatedNode {
         }
     }
 
-    /// Submits a transaction that ended as `Unknown` again, under the same id.
+    /// Submits a transaction that ended as `Unknown` again, under the same id: at once at this node, or later at any node.
     fn ended(
         &mut self,
         disk: &mut Disk,
@@ -337,14 +351,29 @@ impl SimulatedNode {
         context: &mut NodeContext<'_, Self>,
     ) {
         let healed_us = context.now_us().saturating_sub(kernel::Skew::EPOCH_US + super::FAULTS_US);
-        let is_late = *outcome == Outcome::Unknown && healed_us > 2 * options().result_us;
+        let birth = Oracle::with(|oracle| oracle.ended(self.me, tx_id, outcome));
+        let Outcome::Unknown { absent_through } = outcome else { return };
+        let is_late = healed_us > 2 * options().result_us;
         Oracle::with(|oracle| oracle.count("unknown after healing", u64::from(is_late)));
-        Oracle::with(|oracle| oracle.ended(tx_id, outcome));
-        if *outcome == Outcome::Unknown && context.rng().happens(0.7) {
-            let goal = some_goal(context.rng());
-            self.step(disk, Input::Submit { tx_id, goal }, context);
+        let birth = if context.rng().happens(0.5) { *absent_through } else { birth };
+        let tx = TxKey { id: tx_id, birth };
+        if context.rng().happens(0.5) {
+            self.submit(disk, tx, context);
+        } else {
+            Oracle::with(|oracle| oracle.submit_later(tx));
         }
     }
+}
+
+/// Returns the duration of the next flush. In the fault phase a disk stalls now and then, for longer than other nodes take
+/// to fill the dedup window.
+fn flush_time_us(rng: &mut SimRng) -> u64 {
+    let stalls = rng.happens(0.004) && Oracle::with(|oracle| !oracle.is_healed);
+    if !stalls {
+        return rng.between(500, FLUSH_US);
+    }
+    Oracle::with(|oracle| oracle.count("stalled disk", 1));
+    rng.between(400_000, 1_500_000)
 }
 
 pub(super) fn key(number: u64) -> Key {
@@ -385,7 +414,7 @@ fn tampered(message: TestMessage) -> TestMessage {
 
 /// Removes a remembered transaction from a state: a node that adopted the state would execute that transaction twice.
 fn tampered_state(mut snapshot: log::Snapshot<Checkpoint<Values>>) -> TestMessage {
-    if snapshot.state.done.pop().is_some() {
+    if snapshot.state.done.rows.pop().is_some() {
         Oracle::with(|oracle| oracle.count("tampered state", 1));
     }
     Message::State(snapshot)

@@ -12,7 +12,7 @@ use super::node::TestNotary;
 use super::node::{SimulatedNode, name};
 use crate::entry::link;
 use crate::machine::{KeyValue, Overlay, StateHash, StateMachine as _, Values};
-use crate::{ChangeError, Consistency, Hash, Ledger, LogEntry, Outcome, ReadId, Record, TxId};
+use crate::{ChangeError, Consistency, Hash, Ledger, LogEntry, Outcome, ReadId, Record, TxId, TxKey};
 
 /// One index of the history, as the first node that reached it has it.
 struct HistoryRow {
@@ -49,9 +49,16 @@ pub(super) struct Oracle {
     indices: BTreeMap<TxId, Slot>,
     seen: BTreeMap<NodeId, (Slot, Hash)>,
     txs: u128,
-    /// The transactions that ended as `Unknown`, and those that ended as `NoQuorum`.
+    /// The latest birth with which each transaction was submitted, at all nodes and at each node.
+    births: BTreeMap<TxId, Slot>,
+    births_at: BTreeMap<(NodeId, TxId), Slot>,
+    /// The transactions that clients submit again later.
+    later: Vec<TxKey>,
+    /// The transactions that ended as `Unknown`, those that must not be in the history, and the last index of those that
+    /// have expired.
     unknown: BTreeSet<TxId>,
     never: BTreeSet<TxId>,
+    expired: BTreeMap<TxId, Slot>,
     acknowledged: Slot,
     /// Each read, and the highest index acknowledged before it.
     reads: Vec<(Consistency, Slot)>,
@@ -84,6 +91,21 @@ impl Oracle {
     pub(super) fn new_tx(&mut self) -> TxId {
         self.txs += 1;
         TxId(self.txs)
+    }
+
+    pub(super) fn submitted(&mut self, node: NodeId, tx: TxKey) {
+        let latest = self.births.entry(tx.id).or_default();
+        *latest = tx.birth.max(*latest);
+        let here = self.births_at.entry((node, tx.id)).or_default();
+        *here = tx.birth.max(*here);
+    }
+
+    pub(super) fn submit_later(&mut self, tx: TxKey) {
+        self.later.push(tx);
+    }
+
+    pub(super) fn take_unknown(&mut self) -> Option<TxKey> {
+        self.later.pop()
     }
 
     pub(super) fn new_read(&mut self, consistency: Consistency) -> ReadId {
@@ -214,8 +236,11 @@ impl Oracle {
         self.history.push(HistoryRow { entry: entry.clone(), hash, state, voters });
     }
 
-    /// Checks the outcome that a caller receives for a transaction.
-    pub(super) fn ended(&mut self, tx_id: TxId, outcome: &Outcome<Values>) {
+    /// Checks the outcome that a caller receives for a transaction. Returns the birth of the submission.
+    pub(super) fn ended(&mut self, node: NodeId, tx_id: TxId, outcome: &Outcome<Values>) -> Slot {
+        let birth = self.births_at.get(&(node, tx_id)).copied().unwrap_or_default();
+        // Another submission may have a later birth, and may still take effect.
+        let is_latest = self.births.get(&tx_id) == Some(&birth);
         match outcome {
             Outcome::Committed { index, result } => self.acknowledge(tx_id, *index, Some(result)),
             Outcome::Failed { index, .. } => self.acknowledge(tx_id, *index, None),
@@ -225,12 +250,28 @@ impl Oracle {
                     self.never.insert(tx_id);
                 }
             }
-            Outcome::Unknown => {
+            Outcome::Unknown { absent_through } => {
                 self.count("unknown", 1);
                 self.unknown.insert(tx_id);
+                if self.indices.get(&tx_id).is_some_and(|index| index <= absent_through) {
+                    self.fail(format!("{tx_id:?} is in the history up to {absent_through}"));
+                }
+            }
+            Outcome::Overtaken => {
+                self.count("overtaken", 1);
+                if is_latest {
+                    self.never.insert(tx_id);
+                }
+            }
+            Outcome::Expired { through } => {
+                self.count("expired", 1);
+                if is_latest {
+                    self.expired.insert(tx_id, *through);
+                }
             }
             Outcome::TooMany => self.count("too many", 1),
         }
+        birth
     }
 
     fn acknowledge(&mut self, tx_id: TxId, index: Slot, result: Option<&Values>) {
@@ -310,7 +351,11 @@ impl Oracle {
             return Err(failure);
         }
         if let Some(tx_id) = oracle.never.iter().find(|tx_id| oracle.indices.contains_key(tx_id)) {
-            return Err(format!("{tx_id:?} is committed after NoQuorum"));
+            return Err(format!("{tx_id:?} is committed, and was reported as not committed"));
+        }
+        let is_late = |(tx_id, through): &(&TxId, &Slot)| oracle.indices.get(tx_id) > Some(*through);
+        if let Some((tx_id, through)) = oracle.expired.iter().find(is_late) {
+            return Err(format!("{tx_id:?} is committed after {through}, where it had expired"));
         }
         let ledgers = || (0..world.nodes()).filter_map(|node| Some(&*world.node(node)?.ledger));
         let Some(leader) = ledgers().find(|ledger| ledger.is_ready()) else {

@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use holdoff_ledger::TxId;
+use holdoff_ledger::{Slot, TxId, TxKey};
 use holdoff_ledger::machine::{self, Command, Commands, Value};
 use holdoff_policy::{Failure, Growth, Jitter, Policy, SoFar};
 use parking_lot::Mutex;
@@ -81,7 +81,7 @@ struct Inner {
     table: Box<dyn Table>,
     observed: Mutex<ObservedRows>,
     /// The submitted transactions with an unknown outcome.
-    unresolved: UnresolvedWrites<(TxId, Commands)>,
+    unresolved: UnresolvedWrites<(TxKey, Commands)>,
     subscribers: Subscribers,
 }
 
@@ -153,16 +153,17 @@ impl Inner {
                 }
                 continue;
             };
+            let tx = new_tx(snapshot.index);
             let outcome = match (contender, renewed) {
-                (Some(nonce), Some(_)) => self.submit_for(nonce, commands).await?,
+                (Some(nonce), Some(_)) => self.submit_for(nonce, tx, commands).await?,
                 (Some(nonce), None) => {
-                    let registering = self.submit_for(nonce, commands);
+                    let registering = self.submit_for(nonce, tx, commands);
                     let Ok(outcome) = tokio::time::timeout(REGISTER_TIMEOUT, registering).await else {
                         return Ok(Some(response));
                     };
                     outcome?
                 }
-                (None, _) => self.submit(commands).await?,
+                (None, _) => self.table.submit(tx, commands).await?,
             };
             if outcome == TxOutcome::Committed {
                 self.observed.lock().observe(key.digest(), &stored, clock::now());
@@ -173,25 +174,18 @@ impl Inner {
         Ok(None)
     }
 
-    /// Submits a transaction under a new id.
-    async fn submit(&self, commands: Commands) -> Result<TxOutcome> {
-        self.table.submit(new_tx_id(), commands).await
-    }
-
-    /// Submits a transaction like [`Self::submit`], and records it, so that its outcome can be resolved after a
-    /// cancellation.
-    async fn submit_for(&self, nonce: Nonce, commands: Commands) -> Result<TxOutcome> {
-        let tx_id = new_tx_id();
-        self.unresolved.insert(nonce, (tx_id, commands.clone()));
-        let outcome = self.table.submit(tx_id, commands).await?;
+    /// Submits a transaction and records it, so that its outcome can be resolved after a cancellation.
+    async fn submit_for(&self, nonce: Nonce, tx: TxKey, commands: Commands) -> Result<TxOutcome> {
+        self.unresolved.insert(nonce, (tx, commands.clone()));
+        let outcome = self.table.submit(tx, commands).await?;
         self.unresolved.resolve(nonce);
         Ok(outcome)
     }
 
     /// Resolves a transaction for this nonce whose outcome is unknown. After that it cannot take effect later.
     async fn resolve(&self, nonce: Nonce) -> Result<()> {
-        if let Some((tx_id, commands)) = self.unresolved.get(nonce) {
-            self.table.submit(tx_id, commands).await?;
+        if let Some((tx, commands)) = self.unresolved.get(nonce) {
+            self.table.submit(tx, commands).await?;
             self.unresolved.resolve(nonce);
         }
         Ok(())
@@ -228,8 +222,9 @@ impl LockSnapshot {
     }
 }
 
-fn new_tx_id() -> TxId {
-    TxId(Uuid::new_v4().as_u128())
+/// Returns the key of a new transaction, which is not in the history up to an index that a read has returned.
+fn new_tx(birth: u64) -> TxKey {
+    TxKey { id: TxId(Uuid::new_v4().as_u128()), birth: Slot(birth) }
 }
 
 /// Returns the name of a lock's row.

@@ -9,10 +9,13 @@
 //! | the candidate's position under the term's configuration is not less than the voter's | the winner must have all decided entries |
 //! | the voter has room for a promise of that term | the number of promises is limited |
 //! | the voter has not recently heard from another leader | a returning node must not disrupt a leader with a quorum |
+//!
+//! A voter that refuses a term of an earlier configuration names the decided change that replaced it. A candidate that has
+//! this entry decides it, and asks the voters of the later configuration.
 
 use super::leading::Progress;
 use super::node::{Leader, Role};
-use super::{EntryPayload, Message, Node, Record, Term, VoteRequest};
+use super::{EntryPayload, LogId, Message, Node, Record, Term, VoteRequest};
 use crate::{Configuration, NodeId, Slot, Tally};
 
 impl<V: Clone, S: Clone> Node<V, S> {
@@ -96,10 +99,9 @@ impl<V: Clone, S: Clone> Node<V, S> {
             self.restart_election_timer();
         }
         let promised = self.store.promised_under(asked.term.start());
-        self.send(
-            from,
-            Message::VoteReply { is_pre_vote: asked.is_pre_vote, term: asked.term, granted, promised },
-        );
+        let decided_change = self.store.change_after(asked.term.start());
+        let VoteRequest { is_pre_vote, term, .. } = asked;
+        self.send(from, Message::VoteReply { is_pre_vote, term, granted, promised, decided_change });
     }
 
     /// Promises a term: from now on this node accepts nothing of an earlier term.
@@ -118,27 +120,46 @@ impl<V: Clone, S: Clone> Node<V, S> {
         }
     }
 
-    /// Handles a voter's answer.
-    pub(super) fn handle_vote_reply(
+    /// Counts a granted vote or pre-vote.
+    pub(super) fn handle_vote(&mut self, from: NodeId, is_pre_vote: bool, term: Term) {
+        if !self.is_candidate_of(is_pre_vote, term) {
+            return;
+        }
+        if let Role::Candidate { votes, .. } = &mut self.role {
+            votes.count(from);
+        }
+        self.count_votes();
+    }
+
+    /// Handles a refused vote or pre-vote.
+    pub(super) fn handle_vote_refusal(
         &mut self,
         from: NodeId,
         is_pre_vote: bool,
         term: Term,
-        granted: bool,
         promised: Term,
+        decided_change: Option<LogId>,
     ) {
-        let Role::Candidate { is_pre_vote: of_pre_vote, term: of, votes } = &mut self.role else {
-            return;
-        };
-        if (*of_pre_vote, *of) != (is_pre_vote, term) {
-            return;
-        }
-        if !granted {
+        if self.is_candidate_of(is_pre_vote, term) {
             self.note_attempt(promised);
-            return;
+            self.learn_decided_change(from, decided_change);
         }
-        votes.count(from);
-        self.count_votes();
+    }
+
+    fn is_candidate_of(&self, is_pre_vote: bool, term: Term) -> bool {
+        matches!(self.role, Role::Candidate { is_pre_vote: of_pre_vote, term: of, .. }
+            if (of_pre_vote, of) == (is_pre_vote, term))
+    }
+
+    /// Decides a configuration change of this node's log that a voter knows to be decided.
+    ///
+    /// Without this rule a decided change could stay unknown for ever: a leader that has decided its own removal refuses
+    /// the votes of the earlier configuration, and may not become a candidate of the later one.
+    pub(super) fn learn_decided_change(&mut self, from: NodeId, change: Option<LogId>) {
+        let Some(change) = change.filter(|_| self.store.configuration().contains(from)) else { return };
+        if self.store.log_id(change.slot) == Some(change) {
+            self.decide(change.slot);
+        }
     }
 
     fn count_votes(&mut self) {
@@ -155,13 +176,18 @@ impl<V: Clone, S: Clone> Node<V, S> {
         }
     }
 
-    /// Becomes leader. It accepts its whole log in its own term and appends a no-op entry, unless the log ends with an
-    /// undecided configuration change. A term whose configuration is no longer active has no leader.
+    /// Becomes leader, unless the term's configuration is no longer active: such a term has no leader.
     fn become_leader(&mut self, term: Term) {
-        if term.start() != self.store.start() {
+        if term.start() == self.store.start() {
+            self.begin_term(term);
+        } else {
             self.role = Role::Follower(None);
-            return;
         }
+    }
+
+    /// Begins to lead: accepts the whole log in its own term and appends a no-op entry, unless the log ends with an
+    /// undecided configuration change.
+    pub(super) fn begin_term(&mut self, term: Term) {
         let inherited = self.store.last();
         self.persist(Record::Accepted { term, last: inherited });
         let others = self.store.configuration().acceptors().iter().filter(|node| **node != self.me);
@@ -206,8 +232,8 @@ impl<V: Clone, S: Clone> Node<V, S> {
 /// The votes of a candidacy, counted among the voters of the configuration under which the candidate asked.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Votes {
-    voters: Configuration,
-    tally: Tally,
+    pub(super) voters: Configuration,
+    pub(super) tally: Tally,
 }
 
 impl Votes {

@@ -3,9 +3,10 @@
 
 use holdoff_testbed::fault::is_injected;
 
+use super::election::Votes;
 use super::node::Role;
 use super::{Input, Message, Node, Output, Record, StepOutput};
-use crate::Slot;
+use crate::{Configuration, NodeId, Slot};
 
 /// A defect that a real system had, or that the correctness proof excludes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,6 +20,10 @@ pub(super) enum LogFault {
     CountUnstored,
     /// A voter compares the terms in which logs were accepted, although they belong to different configurations.
     CompareAcrossConfigurations,
+    /// A candidate or leader ignores that a voter knows a later configuration.
+    IgnoreDecidedChange,
+    /// A candidate keeps its candidacy when its configuration changes, and counts votes among the new voters.
+    KeepCandidacy,
 }
 
 /// Performs a step of a node with the injected defect, if there is one. A defect may add a second step.
@@ -32,8 +37,18 @@ pub(super) fn step<V: Clone, S: Clone>(
     if is_injected(LogFault::CompareAcrossConfigurations) && is_refused_across(node, &input) {
         return Vec::new();
     }
+    let input = if is_injected(LogFault::IgnoreDecidedChange) { without_change(input) } else { input };
+    let is_candidate = matches!(node.role, Role::Candidate { is_pre_vote: false, .. });
+    let start = node.store().start();
+    let candidacy = (is_candidate && is_injected(LogFault::KeepCandidacy)).then(|| node.role.clone());
     let is_acknowledgement = matches!(input, Input::Message(_, Message::AppendAccepted { .. }));
     let mut steps = vec![node.step(now_us, roll, input)];
+    if let Some(before) = candidacy {
+        if node.store().start() != start && matches!(node.role, Role::Follower(None)) {
+            node.role = before;
+        }
+        steps.extend(count_kept_votes(node, now_us, roll));
+    }
     if is_injected(LogFault::CommitInherited) && is_acknowledgement {
         steps.extend(count_inherited(node, now_us, roll));
     }
@@ -47,6 +62,42 @@ pub(super) fn step<V: Clone, S: Clone>(
 fn is_refused_across<V: Clone, S: Clone>(node: &Node<V, S>, input: &Input<V, S>) -> bool {
     let Input::Message(_, Message::RequestVote(asked)) = input else { return false };
     (asked.accepted, asked.last) < (node.store().accepted(), node.store().last())
+}
+
+/// Removes the decided change from a refusal.
+fn without_change<V, S>(input: Input<V, S>) -> Input<V, S> {
+    match input {
+        Input::Message(from, mut message) => {
+            if let Message::VoteReply { decided_change, .. } | Message::StaleTerm { decided_change, .. } =
+                &mut message
+            {
+                *decided_change = None;
+            }
+            Input::Message(from, message)
+        }
+        other => other,
+    }
+}
+
+/// Begins a candidate's term under an earlier configuration as soon as its votes are a majority of the new voters.
+fn count_kept_votes<V: Clone, S: Clone>(
+    node: &mut Node<V, S>,
+    now_us: u64,
+    roll: u32,
+) -> Option<StepOutput<Record<V, S>, Output<V, S>>> {
+    let Role::Candidate { is_pre_vote: false, term, votes } = &node.role else { return None };
+    let (term, voters) = (*term, node.store().configuration());
+    if term.start() >= node.store().start() || !has_votes_of(votes, voters) {
+        return None;
+    }
+    node.begin_term(term);
+    Some(node.step(now_us, roll, Input::Announce))
+}
+
+fn has_votes_of(votes: &Votes, voters: &Configuration) -> bool {
+    let missing: Vec<_> = votes.tally.missing(&votes.voters).collect();
+    let has_voted = |voter: &&NodeId| votes.voters.contains(**voter) && !missing.contains(voter);
+    voters.acceptors().iter().filter(has_voted).count() >= voters.majority()
 }
 
 /// Makes an append request claim that the leader has the follower's own entry before the entries that it sends.

@@ -36,7 +36,8 @@ impl<V: Clone, S: Clone> Node<V, S> {
         let promised = self.store.promised_under(term.start());
         let can_promise = self.store.promises().has_room_for(term);
         if term < promised || term.leader() != from || !can_promise {
-            self.send(from, Message::StaleTerm { term, promised });
+            let decided_change = self.store.change_after(term.start());
+            self.send(from, Message::StaleTerm { term, promised, decided_change });
             return false;
         }
         if term > promised {

@@ -12,7 +12,7 @@
 //! and snapshots.
 
 use super::node::{Leader, Output, Rejection, Role};
-use super::{Append, Entry, EntryPayload, Message, Node, Record, Term};
+use super::{Append, Entry, EntryPayload, LogId, Message, Node, Record, Term};
 use crate::{MAX_ACCEPTORS, NodeId, Slot};
 
 impl<V: Clone, S: Clone> Node<V, S> {
@@ -191,10 +191,17 @@ impl<V: Clone, S: Clone> Node<V, S> {
 
     /// Handles a refusal because of a later term. Only the promise of a voter counts; a refusal by another node is
     /// ignored.
-    pub(super) fn handle_stale_term(&mut self, from: NodeId, term: Term, promised: Term) {
+    pub(super) fn handle_stale_term(
+        &mut self,
+        from: NodeId,
+        term: Term,
+        promised: Term,
+        decided_change: Option<LogId>,
+    ) {
         if !self.store.configuration().contains(from) {
             return;
         }
+        self.learn_decided_change(from, decided_change);
         let of = match &self.role {
             Role::Leader(leader) => leader.term,
             Role::Candidate { term, .. } => *term,

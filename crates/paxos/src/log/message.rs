@@ -20,6 +20,9 @@ pub enum Message<V, S> {
         granted: bool,
         /// The voter's promise for the configuration of that term.
         promised: Term,
+        /// The decided change that began the voter's configuration, if that configuration is later than the term's. The
+        /// candidate may have this entry without knowing that it is decided.
+        decided_change: Option<LogId>,
     },
     /// A leader sends entries. Without entries the message is a heartbeat.
     Append(Append<V>),
@@ -52,6 +55,8 @@ pub enum Message<V, S> {
         term: Term,
         /// The promise that caused the refusal.
         promised: Term,
+        /// As in [`Message::VoteReply`].
+        decided_change: Option<LogId>,
     },
     /// The leader of this term has stepped down in favour of another node (leadership transfer; Raft's `TimeoutNow`).
     TimeoutNow {

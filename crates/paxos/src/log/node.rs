@@ -255,8 +255,11 @@ impl<V: Clone, S: Clone> Node<V, S> {
     fn handle_message(&mut self, from: NodeId, message: Message<V, S>) {
         match message {
             Message::RequestVote(candidacy) => self.handle_vote_request(from, candidacy),
-            Message::VoteReply { is_pre_vote, term, granted, promised } => {
-                self.handle_vote_reply(from, is_pre_vote, term, granted, promised);
+            Message::VoteReply { is_pre_vote, term, granted: true, .. } => {
+                self.handle_vote(from, is_pre_vote, term);
+            }
+            Message::VoteReply { is_pre_vote, term, granted: false, promised, decided_change } => {
+                self.handle_vote_refusal(from, is_pre_vote, term, promised, decided_change);
             }
             Message::Append(append) => self.handle_append(from, append),
             Message::InstallSnapshot { term, inherited, snapshot } => {
@@ -265,7 +268,9 @@ impl<V: Clone, S: Clone> Node<V, S> {
             Message::AppendAccepted { term, slot } => self.handle_append_accepted(from, term, slot),
             Message::AppendRejected { term, have } => self.handle_append_rejected(from, term, have),
             Message::TimeoutNow { term, to } => self.handle_timeout_now(from, term, to),
-            Message::StaleTerm { term, promised } => self.handle_stale_term(from, term, promised),
+            Message::StaleTerm { term, promised, decided_change } => {
+                self.handle_stale_term(from, term, promised, decided_change);
+            }
         }
     }
 

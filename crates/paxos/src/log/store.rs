@@ -141,6 +141,13 @@ impl<V, S> Store<V, S> {
         self.entry(slot).map(|entry| LogId { slot, term: entry.term })
     }
 
+    /// Returns the decided change that begins the active configuration, if that configuration is later than the one with
+    /// this start. None if a snapshot covers the change.
+    pub(super) fn change_after(&self, start: Slot) -> Option<LogId> {
+        let change = self.start.0.checked_sub(1).filter(|_| start < self.start)?;
+        self.log_id(Slot(change))
+    }
+
     /// Returns whether the log ends with an undecided configuration change.
     pub(super) fn is_changing(&self) -> bool {
         let change = |entry: &Entry<V>| matches!(entry.payload, EntryPayload::Configuration(_));

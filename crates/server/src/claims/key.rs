@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use holdoff_ledger::machine::{Command, Commands, Either, GoalError, Key, Value, Values};
-use holdoff_ledger::{Consistency, Outcome, TxId};
+use holdoff_ledger::{Consistency, Outcome, TxId, TxKey};
 use holdoff_work::{Fingerprint, TaskId};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -50,7 +50,7 @@ pub(super) enum ChangeOutcome {
 
 impl SignalClaim {
     pub(super) fn new(node: &Node, namespace: &str, fingerprint: Fingerprint) -> Result<Self, Problem> {
-        let TxId(nonce) = Node::new_tx_id()?;
+        let TxKey { id: TxId(nonce), .. } = node.new_tx()?;
         Ok(Self {
             daemon: node.key().to_string(),
             nonce: Uuid::from_u128(nonce),
@@ -217,14 +217,17 @@ fn read(value: Option<Value>) -> Option<(Value, SignalClaim)> {
 
 /// Submits a transaction, and returns its effect.
 async fn submit(node: &Node, commands: Commands) -> Result<ChangeOutcome, Problem> {
-    let (tx_id, goal) = (Node::new_tx_id()?, Either::Second(commands));
-    match node.submit_until_known(tx_id, goal, LEDGER_TIMEOUT).await? {
+    let (tx, goal) = (node.new_tx()?, Either::Second(commands));
+    match node.submit_until_known(tx, goal, LEDGER_TIMEOUT).await? {
         Outcome::Committed { result: Either::Second(values), .. } => Ok(ChangeOutcome::Applied(values)),
         Outcome::Failed { why: GoalError::Differs { .. }, .. } => Ok(ChangeOutcome::Conflict),
         Outcome::Failed { why, .. } => Err(internal(why)),
-        Outcome::NoQuorum | Outcome::TooMany => {
-            Err(Problem::unavailable("the ledger that counts signals has no leader"))
+        Outcome::NoQuorum | Outcome::TooMany | Outcome::Overtaken => {
+            Err(Problem::unavailable("the ledger that counts signals has no leader, or is overloaded"))
         }
+        Outcome::Expired { .. } => Err(Problem::unavailable(
+            "the ledger that counts signals did not answer in time: the signal may have been counted",
+        )),
         other => Err(internal(format!("unexpected outcome of a transaction: {other:?}"))),
     }
 }

@@ -337,7 +337,7 @@ async fn a_second_daemon_joins_and_commits_need_a_majority() {
     let expected = if status == 503 { "/problems/no-quorum" } else { "/problems/outcome-unknown" };
     assert!(matches!(status, 503 | 504) && problem["type"] == expected, "{status} {problem}");
     assert_eq!(problem["tx_id"], "2".repeat(32));
-    assert!(problem["detail"].as_str().unwrap().contains("under the same tx_id"), "{problem}");
+    assert!(problem["detail"].as_str().unwrap().contains("under the same `tx_id`"), "{problem}");
     let body = json!({ "commands": [{ "get": "alone" }], "consistency": "quorum", "timeout": "500ms" });
     let problem = answer(first.send("/v1/ledger/read", &body).await, 503).await;
     assert_eq!(problem["type"], "/problems/no-quorum", "{problem}");

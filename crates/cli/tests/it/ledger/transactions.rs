@@ -33,9 +33,9 @@ pub(crate) struct PendingTransaction {
 }
 
 impl PendingTransaction {
-    /// Returns the arguments of the command that submits it.
-    pub(crate) fn words(&self) -> [&str; 6] {
-        ["submit", &self.goal, "--tx-id", &self.tx_id, "--timeout", "25s"]
+    /// Returns the arguments of the command that submits it. The ledger remembers all transactions of a test.
+    pub(crate) fn words(&self) -> [&str; 8] {
+        ["submit", &self.goal, "--tx-id", &self.tx_id, "--birth", "0", "--timeout", "25s"]
     }
 }
 

@@ -2,10 +2,10 @@
 
 use holdoff_gossip::{Electorate, GossipAddress, GossipPeer, MAX_FULL_MESH};
 use holdoff_net::{LinkStatus, PublicKey};
-use holdoff_paxos::{Configuration, NodeId};
+use holdoff_paxos::{Configuration, NodeId, Slot};
 
 use super::Task;
-use crate::entry::TxId;
+use crate::entry::{TxId, TxKey};
 use crate::ledger::{Input, MAX_VOTERS, Message, MessageOf};
 use crate::machine::{Either, StateMachine};
 use crate::runtime::roster::{LedgerMember, MembershipChange};
@@ -57,10 +57,12 @@ impl<M: NodeMachine> Task<M> {
         };
         self.registration = Some((tx_id, since_us));
         let goal = Either::First(change);
+        // A node that is far behind must be able to register. The change is idempotent: it may be executed more than once.
+        let birth = Slot(u64::MAX);
         if self.core.leader().is_some() {
-            self.step(Input::Submit { tx_id, goal });
+            self.step(Input::Submit { tx: TxKey { id: tx_id, birth }, goal });
         } else {
-            self.send_to_a_voter(&Message::Submit { tx_id, goal, relayed: false });
+            self.send_to_a_voter(&Message::Submit { tx_id, birth, goal, relayed_for: None });
         }
     }
 

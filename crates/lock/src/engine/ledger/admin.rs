@@ -40,10 +40,10 @@ impl Inner {
     /// follows.
     pub(super) async fn bump_epoch(&self) -> Result<u64> {
         for _ in 0..MAX_ATTEMPTS {
-            let (before, token_base) = self.token_base().await?;
+            let (index, before, token_base) = self.token_base().await?;
             let epoch = token_base.epoch.saturating_add(1);
             let raise = stored_lock::replace_token_base(before, TokenBase { epoch, ..token_base })?;
-            if self.submit(vec![raise]).await? == TxOutcome::Committed {
+            if self.table.submit(new_tx(index), vec![raise]).await? == TxOutcome::Committed {
                 return Ok(epoch);
             }
         }
@@ -89,7 +89,7 @@ impl Inner {
     /// Deletes exactly the rows that were read, and raises the floor to at least their tokens. Returns false if one has
     /// changed.
     async fn delete(&self, idle: &[ListedLock]) -> Result<bool> {
-        let (before, token_base) = self.token_base().await?;
+        let (index, before, token_base) = self.token_base().await?;
         let highest = idle.iter().map(|found| found.stored.token).max().unwrap_or(Token::new(0));
         let mut commands = vec![stored_lock::replace_token_base(
             before,
@@ -100,17 +100,18 @@ impl Inner {
             expected: Some(value.clone()),
             new: None,
         }));
-        Ok(self.submit(commands).await? == TxOutcome::Committed)
+        Ok(self.table.submit(new_tx(index), commands).await? == TxOutcome::Committed)
     }
 
-    async fn token_base(&self) -> Result<(Option<Value>, TokenBase)> {
-        let (_, mut values) = self
+    /// Returns the last index that the read includes, and the token base as a value and decoded.
+    async fn token_base(&self) -> Result<(u64, Option<Value>, TokenBase)> {
+        let (index, mut values) = self
             .table
             .read(vec![Command::Get(stored_lock::token_base_key()?)], ReadConsistency::Newest)
             .await?;
         let value = values.pop().flatten();
         let token_base = stored_lock::read_token_base(value.as_ref())?;
-        Ok((value, token_base))
+        Ok((index, value, token_base))
     }
 
     /// Visits the locks one after the other, until there are no more, or `look` returns false.

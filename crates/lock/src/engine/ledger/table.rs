@@ -7,8 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use holdoff_ledger::machine::{Commands, Either, GoalError, Key, RowChange, StateMachine, Value, Values};
 use holdoff_ledger::runtime::{self, DefaultMachine, HistorySubscription, Node, Role};
-use holdoff_ledger::{Consistency, Outcome, Slot, TxId};
-use uuid::Uuid;
+use holdoff_ledger::{Consistency, Outcome, Slot, TxKey};
 
 use crate::Error;
 use crate::store::Result;
@@ -36,6 +35,8 @@ pub(crate) enum TxOutcome {
     Committed,
     /// A value was not as expected. It has changed nothing.
     Conflict,
+    /// It does not take effect from now on. It may have been committed earlier: read the values again.
+    Expired,
 }
 
 /// An event of a table.
@@ -53,10 +54,10 @@ pub(crate) trait Table: Send + Sync + Debug {
     /// Executes commands that change nothing. Returns their results, and the last index of the history they include.
     async fn read(&self, commands: Commands, consistency: ReadConsistency) -> Result<(u64, Values)>;
 
-    /// Executes all commands or none, and waits until the outcome is known. The same id is the same transaction, and is
+    /// Executes all commands or none, and waits until the outcome is known. The same key is the same transaction, and is
     /// committed at most once. After an error or a cancellation it may have been committed, or may be committed later:
-    /// call this again with the same id to resolve it.
-    async fn submit(&self, tx_id: TxId, commands: Commands) -> Result<TxOutcome>;
+    /// call this again with the same key to resolve it.
+    async fn submit(&self, tx: TxKey, commands: Commands) -> Result<TxOutcome>;
 
     /// Subscribes to all changes from now on.
     fn subscribe(&self) -> Result<Box<dyn TableSubscription>>;
@@ -85,15 +86,16 @@ impl Table for Node<DefaultMachine> {
         values(index, answer.map_err(|why| Error::store(false, why))?)
     }
 
-    async fn submit(&self, tx_id: TxId, commands: Commands) -> Result<TxOutcome> {
+    async fn submit(&self, tx: TxKey, commands: Commands) -> Result<TxOutcome> {
         match self
-            .submit_until_known(tx_id, Either::Second(commands), REQUEST_TIMEOUT)
+            .submit_until_known(tx, Either::Second(commands), REQUEST_TIMEOUT)
             .await
             .map_err(node_error)?
         {
             Outcome::Committed { .. } => Ok(TxOutcome::Committed),
             Outcome::Failed { why: GoalError::Differs { .. }, .. } => Ok(TxOutcome::Conflict),
             Outcome::Failed { why, .. } => Err(Error::store(false, why)),
+            Outcome::Overtaken | Outcome::Expired { .. } => Ok(TxOutcome::Expired),
             Outcome::NoQuorum => Err(Error::store(true, "the ledger has no majority of its voters")),
             Outcome::TooMany => Err(Error::store(true, "this node has too many transactions in flight")),
             _ => Err(Error::store(true, "the outcome of the transaction is unknown")),
@@ -133,8 +135,7 @@ async fn knows_no_leader(node: &Node<DefaultMachine>) -> Result<bool> {
 
 /// Reads by a transaction, which is ordered after all earlier transactions.
 async fn read_in_order(node: &Node<DefaultMachine>, goal: Goal) -> Result<(u64, Values)> {
-    let tx_id = TxId(Uuid::new_v4().as_u128());
-    match node.submit(tx_id, goal, REQUEST_TIMEOUT).await.map_err(node_error)? {
+    match node.submit(node.new_tx().map_err(node_error)?, goal, REQUEST_TIMEOUT).await.map_err(node_error)? {
         Outcome::Committed { index, result } => values(index, result),
         Outcome::Failed { why, .. } => Err(Error::store(false, why)),
         _ => Err(Error::store(true, "the ledger has no majority of its voters")),
@@ -173,8 +174,8 @@ impl Table for NodeLookup {
         Table::read(&self.node()?, commands, consistency).await
     }
 
-    async fn submit(&self, tx_id: TxId, commands: Commands) -> Result<TxOutcome> {
-        Table::submit(&self.node()?, tx_id, commands).await
+    async fn submit(&self, tx: TxKey, commands: Commands) -> Result<TxOutcome> {
+        Table::submit(&self.node()?, tx, commands).await
     }
 
     fn subscribe(&self) -> Result<Box<dyn TableSubscription>> {

@@ -37,6 +37,10 @@ fn entry(rng: &mut SimRng) -> Entry<u64> {
     Entry { term: term(rng), payload }
 }
 
+fn decided_change(rng: &mut SimRng) -> Option<LogId> {
+    rng.happens(0.3).then(|| LogId { slot: slot(rng), term: term(rng) })
+}
+
 fn message(rng: &mut SimRng, like: Term) -> Message<u64, u64> {
     let term = if rng.happens(0.7) { like } else { term(rng) };
     match rng.between(0, 7) {
@@ -51,6 +55,7 @@ fn message(rng: &mut SimRng, like: Term) -> Message<u64, u64> {
             term,
             granted: rng.happens(0.8),
             promised: self::term(rng),
+            decided_change: decided_change(rng),
         },
         2 => Message::InstallSnapshot {
             term,
@@ -64,7 +69,10 @@ fn message(rng: &mut SimRng, like: Term) -> Message<u64, u64> {
         },
         3 => Message::AppendAccepted { term, slot: slot(rng) },
         4 => Message::AppendRejected { term, have: slot(rng) },
-        5 => Message::StaleTerm { term, promised: self::term(rng) },
+        5 => {
+            let (promised, decided_change) = (self::term(rng), decided_change(rng));
+            Message::StaleTerm { term, promised, decided_change }
+        }
         6 => Message::TimeoutNow { term, to: self::term(rng).leader() },
         _ => Message::Append(Append {
             term,

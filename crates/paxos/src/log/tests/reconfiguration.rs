@@ -50,6 +50,36 @@ fn a_majority_elects_a_leader_although_a_voter_accepted_the_change_in_a_later_te
     assert!(leader.is_some(), "three of four voters are connected, and none of them leads");
 }
 
+/// Leader 1 decides its own removal with nodes 2 and 3, and is the only node that knows of the decision. Then node 3 is
+/// lost. Nodes 2 and 4 are a majority of the new voters; nodes 1, 2 and 4 are a majority of the old voters.
+#[test]
+fn a_majority_elects_a_leader_although_only_the_removed_leader_knows_of_its_removal() {
+    let mut cluster = TestCluster::of_voters(4);
+    cluster.elect(1);
+    cluster.settle();
+    cluster.cut(&[(1, 4)]);
+    cluster.change(1, &voters(&[2, 3, 4])).unwrap();
+    cluster.deliver_next();
+    cluster.deliver_next();
+    cluster.cut(&[(1, 2), (1, 3), (1, 4)]);
+    cluster.deliver_next();
+    cluster.deliver_next();
+    assert_eq!(
+        cluster.node(1).store().configuration(),
+        &voters(&[2, 3, 4]),
+        "node 1 knows of the decision"
+    );
+    let knows = |node: u128| cluster.node(node).store().configuration() == &voters(&[2, 3, 4]);
+    assert!(![2, 3, 4].into_iter().any(knows), "the other nodes do not");
+    cluster.cut(&[1, 2, 4].map(|node| [(3, node), (node, 3)]).concat());
+    for _ in 0..100 {
+        cluster.pass(ELECTION_US / 10);
+        cluster.settle();
+    }
+    let leader = [2, 4].into_iter().find(|node| cluster.node(*node).is_ready());
+    assert!(leader.is_some(), "two of three voters are connected, and none of them leads");
+}
+
 /// Six voters have an undecided change to five. A candidate has two votes when it learns that the change is decided. A
 /// third vote of the old term arrives late: three are a majority of five voters, and no majority of six.
 #[test]

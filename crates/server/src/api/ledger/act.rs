@@ -34,7 +34,9 @@ pub(super) struct TransactionOutcome {
 
 /// Submits a transaction to the leader and returns its outcome.
 ///
-/// A transaction that is submitted again under the same `tx_id` takes effect at most once.
+/// A transaction that is submitted again under the same `tx_id` takes effect at most once. A client that submits it again
+/// names its `birth`: an index of the history that the client knew before the first submission, or the `birth` of an
+/// earlier response.
 #[utoipa::path(post, path = "/v1/ledger/transactions", operation_id = "ledger_submit", tag = "ledger",
     security(("token" = ["work", "namespace"])),
     request_body = TransactionForm,
@@ -42,10 +44,14 @@ pub(super) struct TransactionOutcome {
         (status = 200, description = "The transaction is in the history.", body = TransactionOutcome),
         (status = 404, description = "This daemon has no such ledger.", body = ProblemBody,
             content_type = "application/problem+json"),
+        (status = 409, description = "The ledger no longer remembers all transactions since `birth`. This submission has no effect; \
+            an earlier one may have: the history from `birth` on shows it.", body = ProblemBody,
+            content_type = "application/problem+json"),
         (status = 503, description = "The transaction has not taken effect and will not: there is no leader, or too many \
             transactions are pending. Submit it again after `Retry-After`.", body = ProblemBody,
             content_type = "application/problem+json"),
-        (status = 504, description = "The transaction may have taken effect, or may still. Submit it again under the same `tx_id`.",
+        (status = 504, description = "The transaction may have taken effect, or may still. Submit it again with the `tx_id` and the \
+            `birth` of this response.",
             body = ProblemBody, content_type = "application/problem+json"),
     ))]
 pub(super) async fn submit(
@@ -55,16 +61,21 @@ pub(super) async fn submit(
 ) -> Result<Json<TransactionOutcome>, Problem> {
     let node = node(&app, &caller.namespace(form.namespace.take())?)?;
     let (goal, timeout) = (form.goal()?, form.timeout()?);
-    let tx_id = form.tx_id()?.map_or_else(Node::new_tx_id, Ok)?;
-    let (outcome, index, result) = match node.submit(tx_id, goal, timeout).await? {
+    let tx = form.tx(node.new_tx()?)?;
+    let (outcome, index, result) = match node.submit(tx, goal, timeout).await? {
         Outcome::Committed { index, result } => ("committed", index, ResultView::answered(&result)),
         Outcome::Failed { index, why } => ("failed", index, ResultView::failed(&why)),
         other => {
-            let problem = unresolved(&other, "under the same tx_id: it takes effect at most once");
-            return Err(problem.with("tx_id", tx_id.to_string().into()));
+            let problem = unresolved(&other, "under the same `tx_id` and `birth`: it takes effect at most once");
+            let birth = match other {
+                Outcome::Unknown { absent_through } => absent_through,
+                Outcome::Overtaken => node.index(),
+                _ => tx.birth,
+            };
+            return Err(problem.with("tx_id", tx.id.to_string().into()).with("birth", birth.0.into()));
         }
     };
-    Ok(Json(TransactionOutcome { tx_id: tx_id.to_string(), outcome, index: index.0, result }))
+    Ok(Json(TransactionOutcome { tx_id: tx.id.to_string(), outcome, index: index.0, result }))
 }
 
 /// Returns the problem for a transaction that has no index in the history, as far as the node knows.
@@ -80,6 +91,20 @@ pub(super) fn unresolved<A>(outcome: &Outcome<A>, again: &str) -> Problem {
         Outcome::TooMany => {
             let detail = "this node has too many pending transactions; the transaction has not taken effect and will not. Submit it again later";
             Problem::new(Kind::TooManyTransactions, detail).retry_after(jittered_retry_after())
+        }
+        Outcome::Overtaken => {
+            let detail = format!(
+                "the ledger is overloaded: the leader did not receive the transaction in time, so it has not taken effect and will \
+                 not. Submit it again {again}"
+            );
+            Problem::new(Kind::TooManyTransactions, detail).retry_after(jittered_retry_after())
+        }
+        Outcome::Expired { through } => {
+            let detail = format!(
+                "the ledger no longer remembers all transactions since the birth of this one. It does not take effect from now on, \
+                 but an earlier submission may have: look for its `tx_id` in the history from `birth` up to index {through}"
+            );
+            Problem::new(Kind::TransactionExpired, detail).with("through", through.0.into())
         }
         _ => {
             let detail =

@@ -6,7 +6,7 @@ use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
 use holdoff_ledger::machine::{Either, StateMachine};
 use holdoff_ledger::runtime::{DefaultMachine, LedgerMember, MAX_NAME_BYTES};
-use holdoff_ledger::{Consistency, TxId};
+use holdoff_ledger::{Consistency, Slot, TxId, TxKey};
 use holdoff_net::PublicKey;
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
@@ -64,6 +64,9 @@ pub(super) struct TransactionForm {
     /// The transaction's id: the same id is the same transaction. The default is a random id.
     #[schema(pattern = "^[0-9a-f]{32}$")]
     tx_id: Option<String>,
+    /// An index that the client knew before it first submitted the transaction; a repeated submission must name it. The
+    /// default is the last index that this daemon has applied.
+    birth: Option<u64>,
     /// How long to wait for the outcome: `15s` by default, `25s` at most.
     #[schema(value_type = Option<DurationText>)]
     timeout: Option<HumanDuration>,
@@ -132,12 +135,20 @@ impl TransactionForm {
         parse_goal(self.goal.take(), self.commands.take())
     }
 
-    pub(super) fn tx_id(&self) -> Result<Option<TxId>, Problem> {
-        let Some(text) = &self.tx_id else { return Ok(None) };
-        let is_canonical = text.len() == 32 && !text.contains('+');
-        let number = u128::from_str_radix(text, 16).ok().filter(|_| is_canonical);
-        let invalid_id = || invalid("tx_id: expected 32 hexadecimal digits");
-        number.map(|number| Some(TxId(number))).ok_or_else(invalid_id)
+    /// Returns the id and the birth of the transaction. Their defaults come from `new`.
+    pub(super) fn tx(&self, new: TxKey) -> Result<TxKey, Problem> {
+        let id = match &self.tx_id {
+            None if self.birth.is_some() => return Err(invalid("birth: expected with `tx_id` only")),
+            None => new.id,
+            Some(text) => {
+                let is_canonical = text.len() == 32 && !text.contains('+');
+                let number = u128::from_str_radix(text, 16).ok().filter(|_| is_canonical);
+                TxId(number.ok_or_else(|| invalid("tx_id: expected 32 hexadecimal digits"))?)
+            }
+        };
+        // A node that is behind the client may name its own index: it is earlier, and thus valid as well.
+        let birth = self.birth.map_or(new.birth, |birth| Slot(birth).min(new.birth));
+        Ok(TxKey { id, birth })
     }
 
     pub(super) fn timeout(&self) -> Result<Duration, Problem> {

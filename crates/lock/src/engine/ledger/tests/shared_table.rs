@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
-use holdoff_ledger::TxId;
+use holdoff_ledger::TxKey;
 use holdoff_ledger::machine::{Commands, KeyValue, Overlay, StateMachine as _, Values};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -21,10 +21,10 @@ pub(crate) struct SharedTable(Arc<Mutex<State>>);
 struct State {
     table: KeyValue,
     index: u64,
-    done: HashMap<TxId, TxOutcome>,
+    done: HashMap<TxKey, TxOutcome>,
     followers: Vec<UnboundedSender<TableEvent>>,
     faults: VecDeque<Fault>,
-    late: Vec<(TxId, Commands)>,
+    late: Vec<(TxKey, Commands)>,
     submissions: u64,
     reads: u64,
 }
@@ -66,7 +66,7 @@ impl SharedTable {
     pub(crate) fn arrive(&self) -> Vec<TxOutcome> {
         let mut state = self.state();
         let late = std::mem::take(&mut state.late);
-        late.into_iter().map(|(tx_id, commands)| state.run(tx_id, &commands)).collect()
+        late.into_iter().map(|(tx, commands)| state.run(tx, &commands)).collect()
     }
 
     /// Returns the numbers of submissions and of reads.
@@ -91,8 +91,8 @@ impl SharedTable {
 }
 
 impl State {
-    fn run(&mut self, tx_id: TxId, commands: &Commands) -> TxOutcome {
-        if let Some(outcome) = self.done.get(&tx_id) {
+    fn run(&mut self, tx: TxKey, commands: &Commands) -> TxOutcome {
+        if let Some(outcome) = self.done.get(&tx) {
             return *outcome;
         }
         self.index += 1;
@@ -105,7 +105,7 @@ impl State {
             }
             Err(_) => TxOutcome::Conflict,
         };
-        self.done.insert(tx_id, outcome);
+        self.done.insert(tx, outcome);
         outcome
     }
 }
@@ -143,17 +143,17 @@ impl Table for TableClient {
         Ok((index, values))
     }
 
-    async fn submit(&self, tx_id: TxId, commands: Commands) -> Result<TxOutcome> {
+    async fn submit(&self, tx: TxKey, commands: Commands) -> Result<TxOutcome> {
         // A node submits a transaction again under the same id while its outcome is unknown.
         loop {
             tokio::task::yield_now().await;
             let fault = {
                 let mut state = self.shared.state();
                 state.submissions += 1;
-                let Some(fault) = state.faults.pop_front() else { return Ok(state.run(tx_id, &commands)) };
+                let Some(fault) = state.faults.pop_front() else { return Ok(state.run(tx, &commands)) };
                 match fault {
-                    Fault::LoseResponse | Fault::Hang => drop(state.run(tx_id, &commands)),
-                    Fault::Delay => state.late.push((tx_id, commands.clone())),
+                    Fault::LoseResponse | Fault::Hang => drop(state.run(tx, &commands)),
+                    Fault::Delay => state.late.push((tx, commands.clone())),
                     Fault::LoseRequest | Fault::NoQuorum => {}
                 }
                 fault
