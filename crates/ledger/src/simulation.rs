@@ -33,7 +33,7 @@ const HEALED_US: u64 = 8_000_000;
 pub(crate) type EventCounts = BTreeMap<&'static str, u64>;
 
 /// The faults that must occur in at least three of ten runs.
-const FAULTS: [&str; 20] = [
+const FAULTS: [&str; 21] = [
     "crashed",
     "restarted",
     "torn tail",
@@ -54,6 +54,7 @@ const FAULTS: [&str; 20] = [
     "lost for good",
     "submitted again later",
     "overtaken",
+    "five or more voters",
 ];
 
 fn number(name: &str) -> Option<u64> {
@@ -67,8 +68,12 @@ pub(crate) fn run(seed: u64) -> Result<EventCounts, String> {
     // At most one of three voters is lost: for good, or with its disk.
     let lost = (!a_disk_is_lost && rng.happens(0.8))
         .then(|| u32::try_from(rng.between(0, u64::from(nodes - 1))).unwrap());
-    Oracle::begin(RunPlan { voters_change, a_disk_is_lost, early: seed % 2 == 1 });
+    let all_vote = rng.happens(0.35);
+    let some = u32::try_from(rng.between(3, u64::from(nodes))).unwrap();
+    let voters = if all_vote { nodes } else { some };
+    Oracle::begin(RunPlan { voters, voters_change, a_disk_is_lost, early: seed % 2 == 1 });
     let mut world: World<SimulatedNode> = World::new(seed, nodes, bad_link(&mut rng));
+    Oracle::with(|oracle| oracle.count("five or more voters", u64::from(voters >= 5)));
     plan(&mut world, &mut rng, lost);
     for node in 0..nodes {
         // Two clocks never drift further apart than the lease allows.

@@ -92,7 +92,7 @@ impl kernel::SimNode for SimulatedNode {
 
     fn start(disk: &mut Disk, context: &mut NodeContext<'_, Self>) -> Self {
         disk.node = Some(context.me());
-        let voters = Configuration::new((0..context.nodes().min(3)).map(|node| name(node, 0))).unwrap();
+        let voters = Oracle::with(|oracle| oracle.plan.first_voters());
         let store = disk.store.get_or_insert_with(|| Ledger::<KeyValue, TestNotary>::empty(voters)).clone();
         let me = name(context.me(), disk.lost);
         let (now_us, roll) = (context.now_us(), context.rng().roll());
@@ -350,11 +350,15 @@ impl SimulatedNode {
         outcome: &Outcome<Values>,
         context: &mut NodeContext<'_, Self>,
     ) {
-        let healed_us = context.now_us().saturating_sub(kernel::Skew::EPOCH_US + super::FAULTS_US);
+        let now_us = context.now_us().saturating_sub(kernel::Skew::EPOCH_US);
+        let healed_us = now_us.saturating_sub(super::FAULTS_US);
         let birth = Oracle::with(|oracle| oracle.ended(self.me, tx_id, outcome));
         let Outcome::Unknown { absent_through } = outcome else { return };
         let is_late = healed_us > 2 * options().result_us;
         Oracle::with(|oracle| oracle.count("unknown after healing", u64::from(is_late)));
+        if now_us >= QUIET_US {
+            return;
+        }
         let birth = if context.rng().happens(0.5) { *absent_through } else { birth };
         let tx = TxKey { id: tx_id, birth };
         if context.rng().happens(0.5) {

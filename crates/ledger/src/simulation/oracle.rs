@@ -25,10 +25,18 @@ struct HistoryRow {
 /// The parameters of a run.
 #[derive(Clone, Copy, Default)]
 pub(super) struct RunPlan {
+    /// The number of nodes that vote at first.
+    pub(super) voters: u32,
     pub(super) voters_change: bool,
     pub(super) a_disk_is_lost: bool,
     /// Leaders send entries that they have not stored yet.
     pub(super) early: bool,
+}
+
+impl RunPlan {
+    pub(super) fn first_voters(self) -> Configuration {
+        Configuration::new((0..self.voters).map(|node| name(node, 0))).unwrap()
+    }
 }
 
 #[derive(Default)]
@@ -204,8 +212,8 @@ impl Oracle {
         let slot = self.head().next();
         let last = self.history.last();
         let before = last.map(|row| row.hash).unwrap_or_default();
-        let three = || Configuration::new((0..3).map(|node| name(node, 0))).unwrap();
-        let voters = last.map_or_else(three, |row| match &row.entry.payload {
+        let first_voters = || self.plan.first_voters();
+        let voters = last.map_or_else(first_voters, |row| match &row.entry.payload {
             EntryPayload::Configuration(after) => after.clone(),
             _ => row.voters.clone(),
         });

@@ -18,7 +18,8 @@ pub(super) enum LogFault {
     CommitInherited,
     /// A leader that sends entries before they are on its own disk counts itself as a replica that has stored them.
     CountUnstored,
-    /// A voter compares the terms in which logs were accepted, although they belong to different configurations.
+    /// A voter compares the terms in which logs were accepted, although they belong to different configurations. Nodes
+    /// ignore decided changes in refusals, too: each of the two rules prevents the consequence alone.
     CompareAcrossConfigurations,
     /// A candidate or leader ignores that a voter knows a later configuration.
     IgnoreDecidedChange,
@@ -37,7 +38,9 @@ pub(super) fn step<V: Clone, S: Clone>(
     if is_injected(LogFault::CompareAcrossConfigurations) && is_refused_across(node, &input) {
         return Vec::new();
     }
-    let input = if is_injected(LogFault::IgnoreDecidedChange) { without_change(input) } else { input };
+    let ignores_changes =
+        is_injected(LogFault::IgnoreDecidedChange) || is_injected(LogFault::CompareAcrossConfigurations);
+    let input = if ignores_changes { without_change(input) } else { input };
     let is_candidate = matches!(node.role, Role::Candidate { is_pre_vote: false, .. });
     let start = node.store().start();
     let candidacy = (is_candidate && is_injected(LogFault::KeepCandidacy)).then(|| node.role.clone());

@@ -231,6 +231,60 @@ fn a_secret_change_is_found_out() {
     holds("a leader is removed in secret, an election, a loss", a_leader_is_removed_in_secret(None), &never);
 }
 
+/// Two voters: an election of each, a value, a crash.
+const TWO: Bounds = Bounds {
+    nodes: 2,
+    voters: &[1, 2],
+    elections: [1, 1, 0, 0, 0],
+    proposals: 1,
+    crashes: 1,
+    refusals: true,
+    recovers: true,
+    ..NOTHING
+};
+
+/// Five voters with a settled leader, a node that starts an election, and a loss.
+const FIVE: Bounds = Bounds {
+    nodes: 5,
+    voters: &[1, 2, 3, 4, 5],
+    elections: [0, 1, 0, 0, 0],
+    losses: 1,
+    refusals: true,
+    recovers: true,
+    past: &[
+        Past::Elected { leader: 0, by: &[1, 2] },
+        Past::Settled(0),
+        Past::Changing { leader: 0, stored: &[1, 2] },
+        Past::Decided(0),
+    ],
+    changes: &[&[2, 3, 4, 5]],
+    ..NOTHING
+};
+
+/// Three voters with a settled leader and a value: snapshots and proofs in place of entries, an election.
+const SNAPSHOTS: Bounds = Bounds {
+    elections: [0, 1, 0, 0, 0],
+    proposals: 1,
+    learns: 1,
+    snapshots: 1,
+    refusals: true,
+    recovers: true,
+    past: SETTLED,
+    ..NOTHING
+};
+
+#[test]
+fn clusters_of_two_and_five_recover() {
+    holds("two voters, a value, a crash", TWO, &["to be overwritten", "changed", AHEAD]);
+    let never = ["decided", "decided by another", "to be overwritten", AHEAD, "crashed"];
+    holds("five voters, one is removed in secret, an election, a loss", FIVE, &never);
+}
+
+#[test]
+fn snapshots_and_proofs_replace_entries() {
+    holds("a value, a snapshot, a proof, an election", SNAPSHOTS, &["changed", AHEAD, "crashed"]);
+}
+
 #[test]
 fn a_candidate_that_learns_of_a_change_does_not_lead() {
     holds("a candidate learns of a change, another runs", a_candidate_learns_of_a_change(None), &["decided", AHEAD, "crashed"]);

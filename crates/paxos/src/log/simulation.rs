@@ -37,7 +37,11 @@ fn is_early(seed: u64) -> bool {
 fn run(seed: u64) -> Result<(FaultCounters, RunReport), String> {
     let mut rng = SimRng::of(seed, u64::MAX);
     let nodes = u32::try_from(rng.between(3, 7)).unwrap();
-    Oracle::begin(Plan { may_change: rng.happens(0.7), may_learn: rng.happens(0.5), early: is_early(seed) });
+    let all_vote = rng.happens(0.35);
+    let some = u32::try_from(rng.between(3, u64::from(nodes))).unwrap();
+    let voters = if all_vote { nodes } else { some };
+    Oracle::begin(Plan { voters, may_change: rng.happens(0.7), may_learn: rng.happens(0.5), early: is_early(seed) });
+    Oracle::with(|oracle| oracle.ran.many_voters += u64::from(voters >= 5));
     let mut world: World<Machine> = World::new(seed, nodes, bad_link(&mut rng));
     let lost = rng.happens(0.5).then(|| u32::try_from(rng.between(0, u64::from(nodes - 1))).unwrap());
     plan(&mut world, &mut rng, lost);
@@ -199,6 +203,7 @@ struct FaultStatistics {
     installed: u64,
     transferred: u64,
     lost_for_good: u64,
+    many_voters: u64,
     learned: u64,
     restored: u64,
     /// Counted in the runs in which leaders send early.
@@ -219,6 +224,7 @@ impl FaultStatistics {
             installed,
             transferred,
             lost_for_good,
+            many_voters,
             learned,
             restored,
             overtaken,
@@ -235,6 +241,7 @@ impl FaultStatistics {
             (installed, ran.installed),
             (transferred, ran.transferred),
             (lost_for_good, ran.lost_for_good),
+            (many_voters, ran.many_voters),
             (learned, ran.learned),
             (restored, ran.restored),
             (overtaken, ran.overtaken),
@@ -257,6 +264,7 @@ impl FaultStatistics {
             installed,
             transferred,
             lost_for_good,
+            many_voters,
             learned,
             restored,
             overtaken,
@@ -273,6 +281,7 @@ impl FaultStatistics {
             installed,
             transferred,
             lost_for_good,
+            many_voters,
             learned,
             restored,
         ];

@@ -15,6 +15,9 @@ use crate::{Configuration, NodeId, Slot};
 type TestMessage = Message<u8, ()>;
 type StepOf = StepOutput<Record<u8, ()>, Output<u8, ()>>;
 
+/// The maximum number of messages that one event may cause after healing.
+const MAX_DELIVERIES: usize = 1000;
+
 /// The maximum number of nodes of a model.
 pub(super) const MAX_NODES: usize = 5;
 
@@ -107,6 +110,8 @@ pub(super) struct State {
     pub(super) lost: Vec<usize>,
     /// Whether nodes hear refusals of votes and of entries.
     refusals: bool,
+    /// Whether all messages arrive, also those that change nothing but cause a refusal.
+    is_healed: bool,
     pub(super) torn: bool,
     /// Whether a node crashed after others had received entries that it had not stored.
     pub(super) crashed_ahead: bool,
@@ -144,6 +149,7 @@ impl State {
             losses_left: bounds.losses,
             lost: Vec::new(),
             refusals: bounds.refusals,
+            is_healed: false,
             torn: false,
             crashed_ahead: false,
         };
@@ -309,18 +315,20 @@ impl State {
             self.store(at, steps);
         }
         self.network.clear();
-        self.refusals = true;
+        self.is_healed = true;
     }
 
     /// Delivers all messages, and the messages that they cause, each once.
     pub(super) fn deliver(&mut self) {
-        while let Some((_, Sent { from, to, message })) = self.network.pop_first() {
+        for _ in 0..MAX_DELIVERIES {
+            let Some((_, Sent { from, to, message })) = self.network.pop_first() else { return };
             self.step(to, Input::Message(name(from), message));
             for at in 0..self.nodes.len() {
                 let steps = std::mem::take(&mut self.unstored[at]);
                 self.store(at, steps);
             }
         }
+        panic!("the nodes do not stop sending messages");
     }
 
     /// Returns a snapshot of all decided entries.
@@ -400,7 +408,7 @@ impl State {
     fn send(&mut self, from: usize, to: NodeId, message: TestMessage) {
         let Some(to) = self.position(to) else { return };
         let sent = Sent { from, to, message };
-        if self.is_alive(&sent) {
+        if self.is_healed || self.is_alive(&sent) {
             self.network.insert(sent.number(), sent);
         }
     }

@@ -62,8 +62,7 @@ impl kernel::SimNode for Machine {
             oracle.ran.unstored += std::mem::take(&mut disk.unflushed) as u64;
             oracle.ran.overtaken += std::mem::take(&mut disk.overtaken);
         });
-        let voters = (0..context.nodes().min(3)).map(name);
-        let new = || Store::new(Configuration::new(voters).unwrap(), 0);
+        let new = || Store::new(Oracle::with(|oracle| oracle.plan.first_voters()), 0);
         let store = disk.store.get_or_insert_with(new).clone();
         let applied = (store.snapshot().last.slot, store.snapshot().state);
         let (now_us, roll) = (context.now_us(), context.rng().roll());

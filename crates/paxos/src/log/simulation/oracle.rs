@@ -27,6 +27,8 @@ pub(super) struct RunReport {
     pub(super) transferred: u64,
     pub(super) failed_transfers: u64,
     pub(super) lost_for_good: u64,
+    /// Runs that begin with at least five voters.
+    pub(super) many_voters: u64,
     /// Entries and snapshots that a node has taken from a proof instead of from a leader.
     pub(super) learned: u64,
     pub(super) restored: u64,
@@ -47,6 +49,7 @@ impl RunReport {
         self.transferred += other.transferred;
         self.failed_transfers += other.failed_transfers;
         self.lost_for_good += other.lost_for_good;
+        self.many_voters += other.many_voters;
         self.learned += other.learned;
         self.restored += other.restored;
         self.recovery_us = self.recovery_us.max(other.recovery_us);
@@ -56,11 +59,19 @@ impl RunReport {
 /// The parameters of a run.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Plan {
+    /// The number of nodes that vote at first.
+    pub(super) voters: u32,
     pub(super) may_change: bool,
     /// Whether nodes learn decided entries from a proof. It can end a deadlock of elections, so that only some runs do.
     pub(super) may_learn: bool,
     /// Whether leaders send entries that they have not stored.
     pub(super) early: bool,
+}
+
+impl Plan {
+    pub(super) fn first_voters(self) -> Configuration {
+        Configuration::new((0..self.voters).map(name)).unwrap()
+    }
 }
 
 #[derive(Default)]
@@ -155,8 +166,8 @@ impl Oracle {
     }
 
     fn is_stored_by_a_majority(&mut self, slot: Slot, entry: &Entry<u64>) {
-        let three = || Configuration::new((0..3).map(name)).unwrap();
-        let voters = self.voters.get_or_insert_with(three);
+        let plan = self.plan;
+        let voters = self.voters.get_or_insert_with(|| plan.first_voters());
         let mut tally = Tally::default();
         let stored = self.stored.get(&(slot, entry.term)).into_iter().flatten();
         let snapshots = self.snapshots.iter().filter(|(_, last)| **last >= slot).map(|(node, _)| node);
@@ -183,7 +194,7 @@ impl Oracle {
             EntryPayload::Configuration(voters) => Some((slot.next(), voters.clone())),
             _ => None,
         };
-        let first = || (Slot(1), Configuration::new((0..3).map(name)).unwrap());
+        let first = || (Slot(1), self.plan.first_voters());
         let (start, configuration) = self.history.range(..=slot).rev().find_map(change).unwrap_or_else(first);
         Some(Snapshot { last: LogId { slot, term: last.1.term }, start, configuration, state })
     }
