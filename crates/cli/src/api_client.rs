@@ -218,7 +218,14 @@ fn root_cause(error: &reqwest::Error) -> String {
 fn invalid_response(error: &serde_json::Error) -> ApiError {
     let detail = format!("{error}; check that the command and the daemon have the same version");
     let title = "Invalid response from the daemon".to_owned();
-    ApiError::Rejected(ProblemDocument { status: 0, kind: String::new(), title, detail, first: None, birth: None })
+    ApiError::Rejected(ProblemDocument {
+        status: 0,
+        kind: String::new(),
+        title,
+        detail,
+        first: None,
+        birth: None,
+    })
 }
 
 /// Decodes a response into the expected type.
@@ -230,7 +237,7 @@ impl ProblemDocument {
     fn from_intermediary() -> Self {
         let title = "The response is not from a holdoff daemon".to_owned();
         let detail = "check the URL, and proxies between this command and the daemon".to_owned();
-        Self { status: 0, kind: String::new(), title, detail, first: None }
+        Self { status: 0, kind: String::new(), title, detail, first: None, birth: None }
     }
 
     /// Returns the problem type, a stable identifier for programs.

@@ -178,8 +178,7 @@ pub(crate) fn load_config(named: Option<&Path>, flags: Vec<FlagValue>) -> Result
         value,
         origin: Origin::Flag(flag),
     }));
-    // Checks each value separately, so that the error names the variable or flag.
-    errors.extend(overrides.iter().filter_map(|set| check_override(&base, set)));
+    errors.extend(override_errors(&base, &overrides));
     let settings = from_file.unwrap_or_default();
     if !errors.is_empty() {
         return Err(CommandError::Failed(errors.join("\n\n")));
@@ -189,11 +188,8 @@ pub(crate) fn load_config(named: Option<&Path>, flags: Vec<FlagValue>) -> Result
     if overrides.is_empty() {
         return Ok(Config { settings, file, origins });
     }
-    let mut document = base;
-    for Override { path, value, origin } in overrides {
-        put(&mut document, &path, value);
-        origins.insert(path, origin);
-    }
+    let document = with_overrides(&base, &overrides);
+    origins.extend(overrides.into_iter().map(|Override { path, origin, .. }| (path, origin)));
     let merged = read_table(&document).map_err(|problems| {
         CommandError::Failed(format!(
             "the file, the environment variables and the flags contradict each other\n\n{problems}"
@@ -214,16 +210,31 @@ fn environment() -> Vec<Override> {
     settings::all().into_iter().filter_map(read).collect()
 }
 
-/// Checks one value together with the file and returns the error message, if any.
-fn check_override(base: &toml::Table, set: &Override) -> Option<String> {
+/// Checks all values together, because some belong together, such as a certificate and its key. An error names the
+/// variable or flag without which it would not occur.
+fn override_errors(base: &toml::Table, overrides: &[Override]) -> Vec<String> {
+    let Err(problems) = read_table(&with_overrides(base, overrides)) else { return Vec::new() };
+    let mut errors = Vec::new();
+    for (index, set) in overrides.iter().enumerate() {
+        let (before, after) = (overrides.iter().take(index), overrides.iter().skip(index + 1));
+        let others = read_table(&with_overrides(base, before.chain(after)));
+        let is_due_to_others = |message: &str| {
+            others.as_ref().is_err_and(|others| others.iter().any(|problem| problem.message == message))
+        };
+        for problem in problems.iter().filter(|problem| !is_due_to_others(&problem.message)) {
+            let expected = problem.expected.as_ref().map(|expected| format!("; expected {expected}"));
+            errors.push(format!("{}: {}{}", set.origin, problem.message, expected.unwrap_or_default()));
+        }
+    }
+    errors
+}
+
+fn with_overrides<'a>(base: &toml::Table, overrides: impl IntoIterator<Item = &'a Override>) -> toml::Table {
     let mut document = base.clone();
-    put(&mut document, &set.path, set.value.clone());
-    let problems = read_table(&document).err()?;
-    let messages = problems.iter().map(|problem| {
-        let expected = problem.expected.as_ref().map(|expected| format!("; expected {expected}"));
-        format!("{}: {}{}", set.origin, problem.message, expected.unwrap_or_default())
-    });
-    Some(messages.collect::<Vec<_>>().join("\n"))
+    for Override { path, value, .. } in overrides {
+        put(&mut document, path, value.clone());
+    }
+    document
 }
 
 fn read_table(document: &toml::Table) -> Result<AllSettings, Problems> {
@@ -276,5 +287,27 @@ impl fmt::Display for Origin {
             Self::Variable(name) => write!(f, "${name}"),
             Self::Flag(flag) => f.write_str(flag),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(flag: &'static str, path: &str, value: &str) -> Override {
+        Override { path: path.to_owned(), value: value.into(), origin: Origin::Flag(flag) }
+    }
+
+    #[test]
+    fn values_that_belong_together_are_checked_together() {
+        let base = toml::Table::new();
+        let [cert, key] =
+            [set("--tls-cert", "server.tls.cert", "cert.pem"), set("--tls-key", "server.tls.key", "key.pem")];
+        let listen = set("--listen", "server.listen", "nowhere");
+        assert_eq!(override_errors(&base, &[]), Vec::<String>::new());
+        let errors = override_errors(&base, std::slice::from_ref(&cert));
+        assert!(matches!(&errors[..], [error] if error.starts_with("--tls-cert: ")), "{errors:?}");
+        let errors = override_errors(&base, &[cert, listen, key]);
+        assert!(matches!(&errors[..], [error] if error.starts_with("--listen: ")), "{errors:?}");
     }
 }

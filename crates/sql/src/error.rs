@@ -95,6 +95,9 @@ pub enum BackupError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] Error),
+    /// There is no such file.
+    #[error("there is no file {}: check the path of the backup", .0.display())]
+    NoFile(PathBuf),
     /// The file is damaged.
     #[error("{path} is damaged ({why}): use another backup", path = path.display())]
     Damaged {

@@ -74,6 +74,8 @@ struct Shared {
     leases: lease::HeldLeases,
     /// Cancelled when the worker claims no more steps.
     stopping: CancellationToken,
+    /// Cancelled when the last claim has ended.
+    claims_ended: CancellationToken,
     /// Cancelled when the worker stops the steps that still run.
     stopped: CancellationToken,
     running: TaskTracker,
@@ -173,6 +175,7 @@ impl WorkerBuilder {
             concurrency,
             leases: lease::HeldLeases::default(),
             stopping: CancellationToken::new(),
+            claims_ended: CancellationToken::new(),
             stopped: CancellationToken::new(),
             running: TaskTracker::new(),
             work,
@@ -243,7 +246,15 @@ impl Worker {
     pub async fn shutdown_within(mut self, drain_timeout: Duration) {
         self.shared.stopping.cancel();
         self.shared.running.close();
-        let is_idle = tokio::time::timeout(drain_timeout, self.shared.running.wait()).await.is_ok();
+        let drained = async {
+            self.shared.claims_ended.cancelled().await;
+            self.shared.running.wait().await;
+        };
+        let is_idle = tokio::time::timeout(drain_timeout, drained).await.is_ok();
+        // A claim in progress must not claim the requeued steps and start them again. After the length of a lease the
+        // steps are not this worker's in any case.
+        let lease = self.shared.work.shared.settings.lease;
+        let _ = tokio::time::timeout(lease, self.shared.claims_ended.cancelled()).await;
         self.shared.stopped.cancel();
         if !is_idle {
             tracing::info!("requeued steps that did not end within the drain timeout");

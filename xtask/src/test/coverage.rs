@@ -43,9 +43,12 @@ const DEEP: &[&str] = &[
     "holdoff-cli it ledger::signals::a_daemon_keeps_its_signals",
     "holdoff-lock it chaos::on_a_ledger",
     // Exhaustive models that take more than ten seconds of processor time.
+    "holdoff-paxos lib log::model::a_candidate_that_learns_of_a_change",
     "holdoff-paxos lib log::model::a_forked_log_is_repaired",
     "holdoff-paxos lib log::model::a_leader_sends_unstored_entries",
+    "holdoff-paxos lib log::model::clusters_of_two_and_five",
     "holdoff-paxos lib log::model::deciding_part_of_an_inherited_log",
+    "holdoff-paxos lib log::model::snapshots_and_proofs",
     "holdoff-paxos lib log::model::two_leaders_decide",
     "holdoff-paxos lib slot::model::one_value_is_chosen",
     // Planted defects that need many seeds, and statistics.

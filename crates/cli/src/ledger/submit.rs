@@ -58,7 +58,8 @@ pub(super) async fn run(context: &LedgerContext, args: &SubmitArgs) -> Result<Ex
         match context.daemon.get(&[], &[]).await {
             Ok(status) => tx.birth = status.get("index").and_then(Value::as_u64),
             Err(ApiError::NoResponse(why)) => {
-                let message = format!("the transaction was not sent: the daemon does not respond: {why} ({tx})");
+                let message =
+                    format!("the transaction was not sent: the daemon does not respond: {why} ({tx})");
                 return fail(context, EXIT_TEMPFAIL, &tx, "not_accepted", message);
             }
             Err(error) => return Err(error.into()),
@@ -78,7 +79,8 @@ pub(super) async fn run(context: &LedgerContext, args: &SubmitArgs) -> Result<Ex
                 "ledger-stopped" => unknown_outcome(context, &tx, &problem.detail),
                 _ if problem.status == 504 => unknown_outcome(context, &tx, &problem.detail),
                 "transaction-expired" => {
-                    let message = format!("the transaction has expired: {} (tx-id {})", problem.detail, tx.id);
+                    let message =
+                        format!("the transaction has expired: {} (tx-id {})", problem.detail, tx.id);
                     fail(context, EXIT_TIMEOUT, &tx, "expired", message)
                 }
                 kind if problem.status == 503 => {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use holdoff_paxos::{NodeId, Slot};
 use holdoff_paxos::log::{self, EntryPayload, Term};
+use holdoff_paxos::{NodeId, Slot};
 
 use super::{Ledger, Message};
 use crate::certificate::Notary;

@@ -176,17 +176,12 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
     fn ask(&mut self, tx_id: TxId, leader: NodeId) {
         let Some(pending) = self.pending.get_mut(&tx_id) else { return };
         let (goal, before) = (pending.goal.clone(), pending.asked);
-        let birth = pending.birth;
+        let tx = TxKey { id: tx_id, birth: pending.birth };
         pending.asked = Some((leader, self.now_us));
-        if leader != self.me {
-            self.send(leader, Message::Submit { tx_id, birth, goal, relayed_for: None });
-        } else {
-            match self.run(TxKey { id: tx_id, birth }, &goal) {
+        if leader == self.me {
+            match self.run(tx, &goal) {
                 Execution::InLog => {}
-                Execution::Expired => {
-                    let through = self.state.index;
-                    return self.handle_submit_expired(self.me, TxKey { id: tx_id, birth }, through);
-                }
+                Execution::Expired => return self.handle_submit_expired(self.me, tx, self.state.index),
                 Execution::NotNow => {
                     // The log has no entry for it, so the record of the last receiver is restored.
                     if let Some(pending) = self.pending.get_mut(&tx_id) {
@@ -195,6 +190,8 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
                     return;
                 }
             }
+        } else {
+            self.send(leader, Message::Submit { tx_id, birth: tx.birth, goal, relayed_for: None });
         }
         let changed = |(from, _): &(NodeId, u64)| *from != leader && self.log.leader().is_some();
         if let Some((from, _)) = before.filter(changed) {

@@ -39,7 +39,7 @@ const DECIDED: &str = "decided";
 const SNAPSHOT: &str = "snapshot";
 
 /// The format of the tables. A release reads only its own format.
-const FORMAT: u64 = 3;
+const FORMAT: u64 = 4;
 const SCHEMA: StoreSchema = StoreSchema {
     metadata: METADATA,
     formats: FORMAT..=FORMAT,

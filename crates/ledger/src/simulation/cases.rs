@@ -233,8 +233,7 @@ fn one_of_two_voters_commits_nothing_without_the_other() {
     cluster.submit(leader, 2);
     let before = cluster.node(leader).state().index();
     cluster.pass(2_000_000);
-    let expected =
-        [(TxId(1), Outcome::Unknown { absent_through: before }), (TxId(2), Outcome::NoQuorum)];
+    let expected = [(TxId(1), Outcome::Unknown { absent_through: before }), (TxId(2), Outcome::NoQuorum)];
     assert_eq!(cluster.ended, expected, "transaction 1 is in a log, transaction 2 is in none");
     assert_eq!(cluster.node(leader).state().index(), before);
 }

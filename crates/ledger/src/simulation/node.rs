@@ -14,8 +14,8 @@ use super::oracle::Oracle;
 use crate::ledger::faulty::{FaultyLedger, LedgerFault};
 use crate::machine::{Command, Commands, Key, KeyValue, Values};
 use crate::{
-    Checkpoint, Consistency, DedupLimits, Hash, HeadSignature, Input, Ledger, LedgerStep, Message, MessageOf, Notary,
-    Options, Outcome, Output, OutputOf, Record, Store, TxId, TxKey, coalesce_appends,
+    Checkpoint, Consistency, DedupLimits, Hash, HeadSignature, Input, Ledger, LedgerStep, Message, MessageOf,
+    Notary, Options, Outcome, Output, OutputOf, Record, Store, TxId, TxKey, coalesce_appends,
 };
 
 const TICK_US: u64 = 20_000;

@@ -14,7 +14,7 @@ use fastrand::Rng;
 use holdoff_ledger::machine::{Command, Facts, Goal, Key, KeyValue, Overlay, StateMachine};
 use holdoff_ledger::{
     Consistency, Hash, Head, HeadSignature, Input, Ledger, Message, MessageOf, Notary, Options, Output,
-    ReadId, Store, TxId,
+    ReadId, Store, TxId, TxKey,
 };
 use holdoff_paxos::{Configuration, NodeId, Slot, log};
 use holdoff_testbed::fuzz::{cases, mutate, run_seeds};
@@ -212,7 +212,8 @@ impl Cluster {
     fn work(&mut self, first: u128, count: u128) {
         for tx_id in first..first + count {
             let goal = vec![Command::Increment(Key::new("a").unwrap(), 1)];
-            self.step(1 + usize::try_from(tx_id % 3).unwrap(), Input::Submit { tx_id: TxId(tx_id), goal });
+            let tx = TxKey { id: TxId(tx_id), birth: Slot(0) };
+            self.step(1 + usize::try_from(tx_id % 3).unwrap(), Input::Submit { tx, goal });
             self.deliver();
             let (read, goal) = (ReadId(0), vec![Command::Get(Key::new("a").unwrap())]);
             self.step(self.leader(), Input::Read { read, goal, consistency: Consistency::Quorum });

@@ -36,8 +36,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use holdoff_ledger::{Slot, TxId, TxKey};
 use holdoff_ledger::machine::{self, Command, Commands, Value};
+use holdoff_ledger::{Slot, TxId, TxKey};
 use holdoff_policy::{Failure, Growth, Jitter, Policy, SoFar};
 use parking_lot::Mutex;
 use tokio_util::task::AbortOnDropHandle;

@@ -287,7 +287,11 @@ fn snapshots_and_proofs_replace_entries() {
 
 #[test]
 fn a_candidate_that_learns_of_a_change_does_not_lead() {
-    holds("a candidate learns of a change, another runs", a_candidate_learns_of_a_change(None), &["decided", AHEAD, "crashed"]);
+    holds(
+        "a candidate learns of a change, another runs",
+        a_candidate_learns_of_a_change(None),
+        &["decided", AHEAD, "crashed"],
+    );
 }
 
 #[test]
@@ -310,8 +314,14 @@ fn keeping_a_candidacy_violates_agreement() {
 
 #[test]
 fn a_leader_sends_unstored_entries() {
-    let bounds =
-        Bounds { elections: [1, 0, 1, 0, 0], proposals: 1, crashes: 1, early: true, past: SETTLED, ..NOTHING };
+    let bounds = Bounds {
+        elections: [1, 0, 1, 0, 0],
+        proposals: 1,
+        crashes: 1,
+        early: true,
+        past: SETTLED,
+        ..NOTHING
+    };
     holds("unstored entries are sent, two more terms, a crash", bounds, &["changed"]);
 }
 
@@ -365,4 +375,3 @@ fn counting_an_unstored_entry_violates_agreement() {
     });
     assert!(found.contains(&"leaders have all decided entries") || found.contains(&"agreement"), "{found:?}");
 }
-

@@ -40,7 +40,12 @@ fn run(seed: u64) -> Result<(FaultCounters, RunReport), String> {
     let all_vote = rng.happens(0.35);
     let some = u32::try_from(rng.between(3, u64::from(nodes))).unwrap();
     let voters = if all_vote { nodes } else { some };
-    Oracle::begin(Plan { voters, may_change: rng.happens(0.7), may_learn: rng.happens(0.5), early: is_early(seed) });
+    Oracle::begin(Plan {
+        voters,
+        may_change: rng.happens(0.7),
+        may_learn: rng.happens(0.5),
+        early: is_early(seed),
+    });
     Oracle::with(|oracle| oracle.ran.many_voters += u64::from(voters >= 5));
     let mut world: World<Machine> = World::new(seed, nodes, bad_link(&mut rng));
     let lost = rng.happens(0.5).then(|| u32::try_from(rng.between(0, u64::from(nodes - 1))).unwrap());
@@ -167,7 +172,7 @@ fn the_same_seed_gives_the_same_run() {
 
 #[test]
 fn counting_unstored_entries_is_found() {
-    let found = (0..40).find_map(|seed| Some((seed, inject(LogFault::CountUnstored, || run(seed)).err()?)));
+    let found = (0..400).find_map(|seed| Some((seed, inject(LogFault::CountUnstored, || run(seed)).err()?)));
     println!("{found:?}");
     assert!(found.is_some());
 }

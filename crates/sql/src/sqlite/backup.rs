@@ -39,6 +39,9 @@ pub async fn copy(from: &Path, into: &Path) -> Result<(), BackupError> {
 
 /// Checks that a file is intact and a holdoff store.
 pub async fn check(path: &Path) -> Result<(), BackupError> {
+    if !path.exists() {
+        return Err(BackupError::NoFile(path.to_owned()));
+    }
     let damaged = |error| match error {
         sqlx::Error::Database(error) => {
             BackupError::Damaged { path: path.to_owned(), why: error.message().to_owned() }

@@ -38,6 +38,7 @@ pub(super) struct FinishedRun {
 /// Claims steps until the worker stops. Finished runs go to `reports`. The channel has room for every slot, so that a
 /// run never waits to send its report.
 pub(super) async fn fetch(shared: Arc<Shared>, reports: mpsc::Sender<FinishedRun>) {
+    let _ended = shared.claims_ended.clone().drop_guard();
     let slots = Arc::new(Semaphore::new(shared.concurrency));
     let mut wakes = shared.work.shared.store.wakes();
     let mut failures = 0_u32;

@@ -127,8 +127,12 @@ async fn messages_of_an_unregistered_incarnation_are_rejected() {
     let node = test_node.host().create(NAME).unwrap();
     submit(&node, 1).await;
     let liar = Liar { incarnation: 78, ..Liar::new(&test_node, &node).await };
-    let submitted =
-        |tx_id| Message::Submit { tx_id, birth: Slot(0), goal: crate::machine::Either::Second(add(100)), relayed_for: None };
+    let submitted = |tx_id| Message::Submit {
+        tx_id,
+        birth: Slot(0),
+        goal: crate::machine::Either::Second(add(100)),
+        relayed_for: None,
+    };
     liar.send_message(&submitted(TxId(1)));
     until("the message is counted", || async { node.status().await.unwrap().counts.unknown_senders > 0 })
         .await;

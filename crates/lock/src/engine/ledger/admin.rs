@@ -6,7 +6,7 @@ use holdoff_ledger::machine::{self, Command, Value};
 
 use super::stored_lock::{self, StoredLock};
 use super::table::{ReadConsistency, TxOutcome};
-use super::{Inner, MAX_ATTEMPTS, PREFIX, digest_of, hex_of};
+use super::{Inner, MAX_ATTEMPTS, PREFIX, digest_of, hex_of, new_tx};
 use crate::row::{Row, TokenBase};
 use crate::store::{ListQuery, Result};
 use crate::{Error, LockRecord, Token, clock};

@@ -8,7 +8,8 @@ use super::Bounds;
 use crate::log::faults;
 use crate::log::node::Role;
 use crate::log::{
-    Entry, EntryPayload, Input, LogId, Message, Node, Options, Output, Record, Snapshot, StepOutput, Store, Term,
+    Entry, EntryPayload, Input, LogId, Message, Node, Options, Output, Record, Snapshot, StepOutput, Store,
+    Term,
 };
 use crate::{Configuration, NodeId, Slot};
 
@@ -108,13 +109,21 @@ pub(super) struct State {
     losses_left: u8,
     /// The nodes that have failed and never return.
     pub(super) lost: Vec<usize>,
-    /// Whether nodes hear refusals of votes and of entries.
-    refusals: bool,
-    /// Whether all messages arrive, also those that change nothing but cause a refusal.
-    is_healed: bool,
+    delivery: Delivery,
     pub(super) torn: bool,
     /// Whether a node crashed after others had received entries that it had not stored.
     pub(super) crashed_ahead: bool,
+}
+
+/// The messages that can arrive.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Delivery {
+    /// Messages that may change their receiver, except refusals.
+    Grants,
+    /// Refusals of votes and of entries, too.
+    Refusals,
+    /// All messages arrive, also those that only cause a refusal.
+    All,
 }
 
 /// Returns the id of a node.
@@ -148,8 +157,7 @@ impl State {
             crashes_left: bounds.crashes,
             losses_left: bounds.losses,
             lost: Vec::new(),
-            refusals: bounds.refusals,
-            is_healed: false,
+            delivery: if bounds.refusals { Delivery::Refusals } else { Delivery::Grants },
             torn: false,
             crashed_ahead: false,
         };
@@ -315,7 +323,7 @@ impl State {
             self.store(at, steps);
         }
         self.network.clear();
-        self.is_healed = true;
+        self.delivery = Delivery::All;
     }
 
     /// Delivers all messages, and the messages that they cause, each once.
@@ -339,7 +347,8 @@ impl State {
         };
         let first = || (Slot(1), self.voters.clone());
         let (start, configuration) = self.decided.iter().rev().find_map(change).unwrap_or_else(first);
-        let last = self.decided.iter().last().map(|(slot, (_, entry))| LogId { slot: *slot, term: entry.term });
+        let last =
+            self.decided.iter().last().map(|(slot, (_, entry))| LogId { slot: *slot, term: entry.term });
         let last = last.unwrap_or(LogId { slot: Slot(0), term: Term::none() });
         Snapshot { last, start, configuration, state: () }
     }
@@ -408,7 +417,7 @@ impl State {
     fn send(&mut self, from: usize, to: NodeId, message: TestMessage) {
         let Some(to) = self.position(to) else { return };
         let sent = Sent { from, to, message };
-        if self.is_healed || self.is_alive(&sent) {
+        if self.delivery == Delivery::All || self.is_alive(&sent) {
             self.network.insert(sent.number(), sent);
         }
     }
@@ -457,12 +466,14 @@ impl State {
                     matches!(role, Role::Candidate { is_pre_vote: of_pre_vote, term: of, .. }
                     if (of_pre_vote, of) == (is_pre_vote, term))
                 };
-                (*granted || self.refusals) && waits(&node.role)
+                (*granted || self.delivery != Delivery::Grants) && waits(&node.role)
             }
             Message::AppendAccepted { term, .. } | Message::AppendRejected { term, .. } => {
                 node.leads() == Some(*term)
             }
-            Message::StaleTerm { term, .. } => self.refusals && node.leads() == Some(*term),
+            Message::StaleTerm { term, .. } => {
+                self.delivery != Delivery::Grants && node.leads() == Some(*term)
+            }
             Message::TimeoutNow { .. } => false,
         }
     }

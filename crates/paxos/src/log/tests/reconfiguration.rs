@@ -64,11 +64,7 @@ fn a_majority_elects_a_leader_although_only_the_removed_leader_knows_of_its_remo
     cluster.cut(&[(1, 2), (1, 3), (1, 4)]);
     cluster.deliver_next();
     cluster.deliver_next();
-    assert_eq!(
-        cluster.node(1).store().configuration(),
-        &voters(&[2, 3, 4]),
-        "node 1 knows of the decision"
-    );
+    assert_eq!(cluster.node(1).store().configuration(), &voters(&[2, 3, 4]), "node 1 knows of the decision");
     let knows = |node: u128| cluster.node(node).store().configuration() == &voters(&[2, 3, 4]);
     assert!(![2, 3, 4].into_iter().any(knows), "the other nodes do not");
     cluster.cut(&[1, 2, 4].map(|node| [(3, node), (node, 3)]).concat());

@@ -12,7 +12,7 @@ use super::form::{KeyPath, LedgerRef, MemberForm, StepDownForm, TransactionForm,
 use super::node;
 use crate::access::Caller;
 use crate::app::App;
-use crate::ledgers::{Node, with_timeout};
+use crate::ledgers::with_timeout;
 use crate::problem::{Kind, Problem, ProblemBody, jittered_retry_after};
 use crate::token_store::AuditEvent;
 use crate::view::ResultView;
@@ -66,7 +66,8 @@ pub(super) async fn submit(
         Outcome::Committed { index, result } => ("committed", index, ResultView::answered(&result)),
         Outcome::Failed { index, why } => ("failed", index, ResultView::failed(&why)),
         other => {
-            let problem = unresolved(&other, "under the same `tx_id` and `birth`: it takes effect at most once");
+            let problem =
+                unresolved(&other, "under the same `tx_id` and `birth`: it takes effect at most once");
             let birth = match other {
                 Outcome::Unknown { absent_through } => absent_through,
                 Outcome::Overtaken => node.index(),
