@@ -44,8 +44,8 @@ pub(crate) struct Problem {
     kind: Kind,
     detail: String,
     retry_after: Option<Duration>,
-    /// An additional member: its name and value.
-    more: Option<(&'static str, serde_json::Value)>,
+    /// Additional members: their names and values.
+    more: Vec<(&'static str, serde_json::Value)>,
 }
 
 /// The text of a problem, for a page that shows it.
@@ -174,7 +174,7 @@ impl Kind {
 
 impl Problem {
     pub(crate) fn new(kind: Kind, detail: impl Into<String>) -> Self {
-        Self { kind, detail: detail.into(), retry_after: None, more: None }
+        Self { kind, detail: detail.into(), retry_after: None, more: Vec::new() }
     }
 
     pub(crate) fn retry_after(self, wait: Duration) -> Self {
@@ -191,8 +191,9 @@ impl Problem {
     }
 
     /// Adds a member to the problem.
-    pub(crate) fn with(self, name: &'static str, value: serde_json::Value) -> Self {
-        Self { more: Some((name, value)), ..self }
+    pub(crate) fn with(mut self, name: &'static str, value: serde_json::Value) -> Self {
+        self.more.push((name, value));
+        self
     }
 
     pub(crate) fn detail(&self) -> &str {
@@ -304,8 +305,8 @@ impl IntoResponse for Problem {
             "status": status.as_u16(),
             "detail": self.detail,
         });
-        if let (Some((name, value)), Some(members)) = (self.more, problem.as_object_mut()) {
-            members.insert(name.to_owned(), value);
+        if let Some(members) = problem.as_object_mut() {
+            members.extend(self.more.into_iter().map(|(name, value)| (name.to_owned(), value)));
         }
         let mut response = (status, problem.to_string()).into_response();
         response.extensions_mut().insert(ProblemText { title, detail: self.detail });

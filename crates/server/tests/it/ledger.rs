@@ -157,6 +157,7 @@ async fn invalid_transactions_change_nothing() {
         (json!({ "commands": [{ "get": "a" }, { "put": "a" }] }), "commands[1]: `value` is missing"),
         (json!({ "commands": [{ "put": "a", "value": 1.5 }] }), "commands[0].value: expected an integer"),
         (json!({ "goal": "=> +a(1)", "tx_id": "+000000000000000000000000000002a" }), "32 hexadecimal digits"),
+        (json!({ "goal": "=> +a(1)", "birth": 1 }), "birth: expected with `tx_id` only"),
         (json!({ "goal": "=> +a(1)", "timeout": "26s" }), "expected at most 25s"),
         (json!({ "gaol": "=> +a(1)" }), "unknown field `gaol`"),
     ] {
@@ -337,6 +338,7 @@ async fn a_second_daemon_joins_and_commits_need_a_majority() {
     let expected = if status == 503 { "/problems/no-quorum" } else { "/problems/outcome-unknown" };
     assert!(matches!(status, 503 | 504) && problem["type"] == expected, "{status} {problem}");
     assert_eq!(problem["tx_id"], "2".repeat(32));
+    assert!(problem["birth"].as_u64().is_some_and(|birth| birth > 0), "{problem}");
     assert!(problem["detail"].as_str().unwrap().contains("under the same `tx_id`"), "{problem}");
     let body = json!({ "commands": [{ "get": "alone" }], "consistency": "quorum", "timeout": "500ms" });
     let problem = answer(first.send("/v1/ledger/read", &body).await, 503).await;
