@@ -174,8 +174,8 @@ pub enum Outcome<A> {
     /// The transaction may have been committed, or may still be. Submit it again under the same id: it commits at most
     /// once.
     Unknown {
-        /// The index up to which the node knows that the transaction is not in the history. The next submission may use
-        /// it as its birth.
+        /// The index up to which the transaction is known not to be in the history: not before the birth. The next
+        /// submission may use it as its birth.
         absent_through: Slot,
     },
     /// Other transactions have filled the dedup window before the leader received this one: it has not happened and will

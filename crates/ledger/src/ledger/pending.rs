@@ -129,7 +129,10 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
             let Some(pending) = self.pending.remove(&tx_id) else { continue };
             self.counts.late += 1;
             let outcome = match pending.asked {
-                Some(_) if pending.is_observed => Outcome::Unknown { absent_through: self.state.index },
+                // A node that is behind the caller has not applied the birth yet.
+                Some(_) if pending.is_observed => {
+                    Outcome::Unknown { absent_through: pending.birth.max(self.state.index) }
+                }
                 Some(_) => Outcome::Unknown { absent_through: pending.birth },
                 None => Outcome::NoQuorum,
             };

@@ -215,16 +215,25 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// Sends the snapshot of the log, if it is later than the requester's index and has a certificate.
+    /// Sends the snapshot of the log, if it is later than the requester's index and has a certificate. If it has none,
+    /// sends the current state, if a majority has signed its head: the next snapshot may be thousands of entries away.
     pub(super) fn serve_state(&mut self, to: NodeId, after: Slot) {
-        let base = self.log.store().snapshot();
-        if base.last.slot <= after || base.state.proof.is_none() {
-            return;
+        let base = Some(self.log.store().snapshot()).filter(|base| base.state.proof.is_some()).cloned();
+        let Some(mut snapshot) = base.or_else(|| self.certified_state()) else { return };
+        if snapshot.last.slot > after {
+            snapshot.state.configuration_certificates = self.proofs.list();
+            self.counts.states_served += 1;
+            self.send(to, Message::State(snapshot));
         }
-        let mut snapshot = base.clone();
-        snapshot.state.configuration_certificates = self.proofs.list();
-        self.counts.states_served += 1;
-        self.send(to, Message::State(snapshot));
+    }
+
+    /// Returns the current state with its certificate, if a majority has signed its head.
+    fn certified_state(&self) -> Option<log::Snapshot<Checkpoint<M::Answer>>> {
+        let head = self.state.head();
+        let proof = self.certificates.get(&head.index).filter(|certificate| certificate.head == head)?;
+        let state = Checkpoint { proof: Some(proof.clone()), ..self.state.checkpoint() };
+        let last = log::LogId { slot: head.index, term: head.term };
+        Some(log::Snapshot { last, start: head.start, configuration: head.voters, state })
     }
 
     /// Adopts a whole state from another node. A state without a valid certificate, or with another head than its

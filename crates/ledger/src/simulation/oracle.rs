@@ -65,7 +65,7 @@ pub(super) struct Oracle {
     /// The transactions that ended as `Unknown`, those that must not be in the history, and the last index of those that
     /// have expired.
     unknown: BTreeSet<TxId>,
-    never: BTreeSet<TxId>,
+    never: BTreeMap<TxId, String>,
     expired: BTreeMap<TxId, Slot>,
     acknowledged: Slot,
     /// Each read, and the highest index acknowledged before it.
@@ -255,7 +255,7 @@ impl Oracle {
             Outcome::NoQuorum => {
                 self.count("no quorum", 1);
                 if !self.unknown.contains(&tx_id) {
-                    self.never.insert(tx_id);
+                    self.never.insert(tx_id, format!("NoQuorum at {node:?}"));
                 }
             }
             Outcome::Unknown { absent_through } => {
@@ -268,7 +268,7 @@ impl Oracle {
             Outcome::Overtaken => {
                 self.count("overtaken", 1);
                 if is_latest {
-                    self.never.insert(tx_id);
+                    self.never.insert(tx_id, format!("Overtaken at {node:?}, born at {birth}"));
                 }
             }
             Outcome::Expired { through } => {
@@ -358,8 +358,9 @@ impl Oracle {
         if let Some(failure) = oracle.failure {
             return Err(failure);
         }
-        if let Some(tx_id) = oracle.never.iter().find(|tx_id| oracle.indices.contains_key(tx_id)) {
-            return Err(format!("{tx_id:?} is committed, and was reported as not committed"));
+        let committed = |(tx_id, why)| Some((tx_id, why, oracle.indices.get(tx_id)?));
+        if let Some((tx_id, why, index)) = oracle.never.iter().find_map(committed) {
+            return Err(format!("{tx_id:?} is committed at {index}, and was reported as {why}"));
         }
         let is_late = |(tx_id, through): &(&TxId, &Slot)| oracle.indices.get(tx_id) > Some(*through);
         if let Some((tx_id, through)) = oracle.expired.iter().find(is_late) {
@@ -367,20 +368,6 @@ impl Oracle {
         }
         let ledgers = || (0..world.nodes()).filter_map(|node| Some(&*world.node(node)?.ledger));
         let Some(leader) = ledgers().find(|ledger| ledger.is_ready()) else {
-            let show = |ledger: &Ledger<KeyValue, TestNotary>| {
-                let store = ledger.store();
-                format!(
-                    "{:?}: leader {:?}, voters {:?}, index {}, log to {} decided {}, promised {:?}, accepted {:?}",
-                    ledger.me,
-                    ledger.leader(),
-                    ledger.state().voters(),
-                    ledger.state().index(),
-                    store.last(),
-                    store.decided(),
-                    store.promised(),
-                    store.accepted(),
-                )
-            };
             let shown: Vec<_> = ledgers().map(show).collect();
             return Err(format!("no leader after healing:\n{}", shown.join("\n")));
         };
@@ -396,9 +383,27 @@ impl Oracle {
         for ledger in ledgers() {
             let state = ledger.state();
             if (state.index, state.hash) != (head.index, head.hash) {
-                return Err(format!("{:?} is at {}, its leader at {}", ledger.me, state.index, head.index));
+                let shown: Vec<_> = ledgers().map(show).collect();
+                let [me, leader] = [ledger.me, leader.me];
+                return Err(format!("{me:?} is not where its leader {leader:?} is:\n{}", shown.join("\n")));
             }
         }
         Ok(oracle.counts)
     }
+}
+
+fn show(ledger: &Ledger<KeyValue, TestNotary>) -> String {
+    let store = ledger.store();
+    format!(
+        "{:?}: leader {:?}, voters {:?}, index {}, log to {} decided {}, promised {:?}, accepted {:?}, {:?}",
+        ledger.me,
+        ledger.leader(),
+        ledger.state().voters(),
+        ledger.state().index(),
+        store.last(),
+        store.decided(),
+        store.promised(),
+        store.accepted(),
+        ledger.counts(),
+    )
 }
