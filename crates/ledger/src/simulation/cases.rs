@@ -145,7 +145,8 @@ impl TestCluster {
     }
 
     fn submit(&mut self, number: usize, tx_id: u128) {
-        self.step(number, Input::Submit { tx: tx(tx_id), goal: add() });
+        let tx = TxKey { id: TxId(tx_id), birth: self.node(number).state().index() };
+        self.step(number, Input::Submit { tx, goal: add() });
         self.deliver();
     }
 
