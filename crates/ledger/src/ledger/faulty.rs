@@ -11,7 +11,7 @@ use holdoff_testbed::fault::is_injected;
 
 use super::{Consistency, Input, Ledger, LedgerStep, Message, Options, Store};
 use crate::certificate::Notary;
-use crate::entry::{AppData, LogEntry, ReplicatedMachine, Transaction, TxKey, link};
+use crate::entry::{AppData, LogEntry, ReplicatedMachine, Transaction, link};
 use crate::state::{Divergence, State};
 
 /// A defect of the source document's algorithm, or a possible defect of the hash, the restart, the disk or the lease.
@@ -101,9 +101,6 @@ impl<M: ReplicatedMachine, N: Notary> FaultyLedger<M, N> {
                 if is_injected(LedgerFault::ReadOn) && now_us < self.former_lease_us =>
             {
                 Input::Read { read, goal, consistency: Consistency::Local }
-            }
-            Input::Submit { tx, goal } if is_injected(LedgerFault::IgnoreBirth) => {
-                Input::Submit { tx: TxKey { birth: Slot(u64::MAX), ..tx }, goal }
             }
             Input::Message(from, Message::Submit { tx_id, goal, relayed_for, .. })
                 if is_injected(LedgerFault::IgnoreBirth) =>
