@@ -251,8 +251,8 @@ impl Worker {
             self.shared.running.wait().await;
         };
         let is_idle = tokio::time::timeout(drain_timeout, drained).await.is_ok();
-        // A claim in progress must not claim the requeued steps and start them again. After the length of a lease the
-        // steps are not this worker's in any case.
+        // A claim in progress must not claim the requeued steps and start them again. The wait is limited, so that a store
+        // that hangs does not keep the worker from stopping.
         let lease = self.shared.work.shared.settings.lease;
         let _ = tokio::time::timeout(lease, self.shared.claims_ended.cancelled()).await;
         self.shared.stopped.cancel();
