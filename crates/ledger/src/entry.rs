@@ -42,6 +42,14 @@ pub struct TxKey {
     pub birth: Slot,
 }
 
+impl TxKey {
+    /// Returns the key of a transaction that never expires: after the ledger has forgotten it, a late submission executes it
+    /// again. For goals whose repetition has no effect.
+    pub(crate) fn never_expires(id: TxId) -> Self {
+        Self { id, birth: Slot(u64::MAX) }
+    }
+}
+
 impl Hash {
     /// Returns the bytes of the hash.
     pub const fn as_bytes(&self) -> &[u8; 32] {

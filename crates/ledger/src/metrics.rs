@@ -71,7 +71,7 @@ pub(crate) fn ended<A>(namespace: &str, outcome: &Outcome<A>) {
         Outcome::Failed { .. } => "failed",
         Outcome::NoQuorum => "no_quorum",
         Outcome::Unknown { .. } => "unknown",
-        Outcome::Overtaken => "overtaken",
+        Outcome::Overtaken { .. } => "overtaken",
         Outcome::Expired { .. } => "expired",
         Outcome::TooMany => "too_many",
     };

@@ -181,7 +181,11 @@ pub enum Outcome<A> {
     /// Other transactions have filled the dedup window before the leader received this one: it has not happened and will
     /// not happen, neither by this submission nor by an earlier one with the same or an earlier birth. Submit it again with
     /// a later birth.
-    Overtaken,
+    Overtaken {
+        /// The index up to which the transaction is known not to be in the history: the earliest birth that the next
+        /// submission needs.
+        absent_through: Slot,
+    },
     /// The ledger no longer remembers all transactions since the birth of this submission. Neither this submission nor an
     /// earlier one with the same or an earlier birth takes effect from now on. One of them may have been committed before:
     /// the history between the birth and this index shows it.

@@ -106,7 +106,7 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
         };
         let outcome = match is_observed {
             true if self.state.index < *through => return,
-            true => Outcome::Overtaken,
+            true => Outcome::Overtaken { absent_through: self.state.index },
             false => Outcome::Expired { through: *through },
         };
         self.pending.remove(&tx_id);

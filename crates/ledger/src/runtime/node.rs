@@ -349,7 +349,7 @@ impl<A> Outcome<A> {
             Self::Failed { index, why } => Outcome::Failed { index, why },
             Self::NoQuorum => Outcome::NoQuorum,
             Self::Unknown { absent_through } => Outcome::Unknown { absent_through },
-            Self::Overtaken => Outcome::Overtaken,
+            Self::Overtaken { absent_through } => Outcome::Overtaken { absent_through },
             Self::Expired { through } => Outcome::Expired { through },
             Self::TooMany => Outcome::TooMany,
         }

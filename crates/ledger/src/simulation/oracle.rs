@@ -265,8 +265,11 @@ impl Oracle {
                     self.fail(format!("{tx_id:?} is in the history up to {absent_through}"));
                 }
             }
-            Outcome::Overtaken => {
+            Outcome::Overtaken { absent_through } => {
                 self.count("overtaken", 1);
+                if self.indices.get(&tx_id).is_some_and(|index| index <= absent_through) {
+                    self.fail(format!("{tx_id:?} is in the history up to {absent_through}"));
+                }
                 if is_latest {
                     self.never.insert(tx_id, format!("Overtaken at {node:?}, born at {birth}"));
                 }

@@ -222,7 +222,7 @@ async fn submit(node: &Node, commands: Commands) -> Result<ChangeOutcome, Proble
         Outcome::Committed { result: Either::Second(values), .. } => Ok(ChangeOutcome::Applied(values)),
         Outcome::Failed { why: GoalError::Differs { .. }, .. } => Ok(ChangeOutcome::Conflict),
         Outcome::Failed { why, .. } => Err(internal(why)),
-        Outcome::NoQuorum | Outcome::TooMany | Outcome::Overtaken => {
+        Outcome::NoQuorum | Outcome::TooMany | Outcome::Overtaken { .. } => {
             Err(Problem::unavailable("the ledger that counts signals has no leader, or is overloaded"))
         }
         Outcome::Expired { .. } => Err(Problem::unavailable(

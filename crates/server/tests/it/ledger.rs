@@ -144,6 +144,30 @@ async fn a_transaction_takes_effect_once_and_is_in_the_history() {
     daemon.server.shutdown().await;
 }
 
+/// The ledger no longer remembers the transactions since the birth: the response says so, and the history shows the rest.
+#[tokio::test]
+async fn a_forgotten_transaction_is_a_409_and_is_not_executed_again() {
+    let folder = tempfile::tempdir().unwrap();
+    create(&folder.path().join("ledger"), "default").unwrap();
+    let mut options = with_ledgers(&folder);
+    options.ledger.as_mut().unwrap().ledger.dedup.transactions = 8;
+    let daemon = Daemon::start_with(options).await;
+    until(&daemon, "default", |status| status["role"] == "leader" && status["members"] != json!([])).await;
+    let birth = get(&daemon, "/v1/ledger").await["index"].clone();
+    let add = json!({ "commands": [{ "increment": "n" }], "tx_id": "0000000000000000000000000000002a", "birth": birth });
+    let first = submit(&daemon, add.clone()).await;
+    for _ in 0..10 {
+        submit(&daemon, json!({ "commands": [{ "put": "m", "value": 1 }] })).await;
+    }
+    let problem = answer(daemon.send("/v1/ledger/transactions", &add).await, 409).await;
+    assert_eq!(problem["type"], "/problems/transaction-expired", "{problem}");
+    assert_eq!((&problem["tx_id"], &problem["birth"]), (&first["tx_id"], &birth), "{problem}");
+    assert!(problem["through"].as_u64() >= first["index"].as_u64(), "{problem}");
+    assert_eq!(get(&daemon, "/v1/ledger/values/n").await["value"], 1);
+    let history = get(&daemon, &format!("/v1/ledger/history?after={birth}")).await;
+    assert_eq!(history["entries"][0]["tx_id"], first["tx_id"], "{history}");
+}
+
 #[tokio::test]
 async fn invalid_transactions_change_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -339,7 +363,7 @@ async fn a_second_daemon_joins_and_commits_need_a_majority() {
     assert!(matches!(status, 503 | 504) && problem["type"] == expected, "{status} {problem}");
     assert_eq!(problem["tx_id"], "2".repeat(32));
     assert!(problem["birth"].as_u64().is_some_and(|birth| birth > 0), "{problem}");
-    assert!(problem["detail"].as_str().unwrap().contains("under the same `tx_id`"), "{problem}");
+    assert!(problem["detail"].as_str().unwrap().contains("with the `tx_id` and the `birth` of this response"), "{problem}");
     let body = json!({ "commands": [{ "get": "alone" }], "consistency": "quorum", "timeout": "500ms" });
     let problem = answer(first.send("/v1/ledger/read", &body).await, 503).await;
     assert_eq!(problem["type"], "/problems/no-quorum", "{problem}");

@@ -1,7 +1,7 @@
 //! A daemon of an earlier release beside the new one, on the schema that the new one has migrated.
 //!
-//! `cargo xtask n-minus-one` builds the earlier release and names it in a variable. Without the variable the test
-//! does nothing.
+//! `cargo xtask n-minus-one` builds the earlier release and names it in a variable. Without the variable the test is
+//! skipped.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ fn earlier() -> Option<PathBuf> {
     let found = std::env::var_os(VARIABLE).map(PathBuf::from);
     if found.is_none() {
         holdoff_testbed::skip(&format!(
-            "${VARIABLE} names no earlier release; `cargo xtask n-minus-one` builds one and runs this"
+            "${VARIABLE} names no earlier release; from version 0.2.0 on `cargo xtask n-minus-one` builds one and runs this"
         ));
     }
     found

@@ -2,7 +2,7 @@
 
 use holdoff_gossip::{Electorate, GossipAddress, GossipPeer, MAX_FULL_MESH};
 use holdoff_net::{LinkStatus, PublicKey};
-use holdoff_paxos::{Configuration, NodeId, Slot};
+use holdoff_paxos::{Configuration, NodeId};
 
 use super::Task;
 use crate::entry::{TxId, TxKey};
@@ -58,11 +58,11 @@ impl<M: NodeMachine> Task<M> {
         self.registration = Some((tx_id, since_us));
         let goal = Either::First(change);
         // A node that is far behind must be able to register. The change is idempotent: it may be executed more than once.
-        let birth = Slot(u64::MAX);
+        let tx = TxKey::never_expires(tx_id);
         if self.core.leader().is_some() {
-            self.step(Input::Submit { tx: TxKey { id: tx_id, birth }, goal });
+            self.step(Input::Submit { tx, goal });
         } else {
-            self.send_to_a_voter(&Message::Submit { tx_id, birth, goal, relayed_for: None });
+            self.send_to_a_voter(&Message::Submit { tx_id, birth: tx.birth, goal, relayed_for: None });
         }
     }
 

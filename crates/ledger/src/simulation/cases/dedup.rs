@@ -83,10 +83,12 @@ fn an_overtaken_transaction_has_not_happened_and_can_be_submitted_again() {
     cluster.post.push_back(message);
     cluster.deliver();
     cluster.pass(200_000);
-    assert_eq!(cluster.ended, [(TxId(1), Outcome::Overtaken)]);
+    let [(TxId(1), Outcome::Overtaken { absent_through })] = cluster.ended[..] else {
+        panic!("{:?}", cluster.ended)
+    };
     assert_eq!(times_committed(&cluster, tx.id), 0);
     cluster.ended.clear();
-    let again = TxKey { birth: cluster.node(follower).state().index(), ..tx };
+    let again = TxKey { birth: absent_through, ..tx };
     cluster.step(follower, Input::Submit { tx: again, goal: add() });
     cluster.deliver();
     cluster.pass(200_000);

@@ -95,7 +95,7 @@ impl Table for Node<DefaultMachine> {
             Outcome::Committed { .. } => Ok(TxOutcome::Committed),
             Outcome::Failed { why: GoalError::Differs { .. }, .. } => Ok(TxOutcome::Conflict),
             Outcome::Failed { why, .. } => Err(Error::store(false, why)),
-            Outcome::Overtaken | Outcome::Expired { .. } => Ok(TxOutcome::Expired),
+            Outcome::Overtaken { .. } | Outcome::Expired { .. } => Ok(TxOutcome::Expired),
             Outcome::NoQuorum => Err(Error::store(true, "the ledger has no majority of its voters")),
             Outcome::TooMany => Err(Error::store(true, "this node has too many transactions in flight")),
             _ => Err(Error::store(true, "the outcome of the transaction is unknown")),

@@ -215,6 +215,29 @@ async fn a_transaction_with_an_unknown_outcome_is_executed_once() {
     }
 }
 
+/// The ledger cannot tell whether an expired transaction was committed. The engine reads the row again, which shows it.
+#[tokio::test(start_paused = true)]
+async fn an_expired_transaction_is_resolved_by_the_row() {
+    for fault in [Fault::ExpireCommitted, Fault::ExpireLost] {
+        let shared = SharedTable::default();
+        let (store, other) = (shared.open(), shared.open());
+        shared.inject_fault(fault);
+        let token = granted(&store, &request(1)).await;
+        assert_eq!(token, Token::new(1), "{fault:?}: the lock was granted once");
+        assert!(refused(&other, &request(2)).await.holder.is_some());
+        shared.inject_fault(fault);
+        assert!(store.renew(&key("a"), nonce(1), token, LEASE).await.unwrap(), "{fault:?}");
+        shared.inject_fault(fault);
+        let is_released_now = store.release(&key("a"), nonce(1), token).await.unwrap();
+        assert_eq!(is_released_now, fault == Fault::ExpireLost, "the row no longer tells who released the lock");
+        assert!(granted(&other, &request(2)).await > token, "{fault:?}: the lock is free");
+        shared.inject_fault(fault);
+        let epoch = store.bump_epoch().await.unwrap();
+        assert!(granted(&other, &request(3)).await >= Token::first_of(epoch), "{fault:?}");
+        assert_eq!(shared.faults_left(), 0);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_grant_without_a_response_is_read_back_by_nonce() {
     for fault in [Fault::Hang, Fault::Delay] {

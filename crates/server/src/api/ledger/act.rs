@@ -66,11 +66,10 @@ pub(super) async fn submit(
         Outcome::Committed { index, result } => ("committed", index, ResultView::answered(&result)),
         Outcome::Failed { index, why } => ("failed", index, ResultView::failed(&why)),
         other => {
-            let problem =
-                unresolved(&other, "under the same `tx_id` and `birth`: it takes effect at most once");
+            let again = "with the `tx_id` and the `birth` of this response: it takes effect at most once";
+            let problem = unresolved(&other, again);
             let birth = match other {
-                Outcome::Unknown { absent_through } => absent_through,
-                Outcome::Overtaken => node.index(),
+                Outcome::Unknown { absent_through } | Outcome::Overtaken { absent_through } => absent_through,
                 _ => tx.birth,
             };
             return Err(problem.with("tx_id", tx.id.to_string().into()).with("birth", birth.0.into()));
@@ -93,7 +92,7 @@ pub(super) fn unresolved<A>(outcome: &Outcome<A>, again: &str) -> Problem {
             let detail = "this node has too many pending transactions; the transaction has not taken effect and will not. Submit it again later";
             Problem::new(Kind::TooManyTransactions, detail).retry_after(jittered_retry_after())
         }
-        Outcome::Overtaken => {
+        Outcome::Overtaken { .. } => {
             let detail = format!(
                 "the ledger is overloaded: the leader did not receive the transaction in time, so it has not taken effect and will \
                  not. Submit it again {again}"

@@ -42,6 +42,10 @@ pub(crate) enum Fault {
     Delay,
     /// There is no leader: it has no effect.
     NoQuorum,
+    /// It is committed, and the ledger has forgotten it when the next submission asks for its outcome.
+    ExpireCommitted,
+    /// It is not committed, and arrives after the ledger has forgotten the transactions since its birth.
+    ExpireLost,
 }
 
 impl SharedTable {
@@ -152,15 +156,16 @@ impl Table for TableClient {
                 state.submissions += 1;
                 let Some(fault) = state.faults.pop_front() else { return Ok(state.run(tx, &commands)) };
                 match fault {
-                    Fault::LoseResponse | Fault::Hang => drop(state.run(tx, &commands)),
+                    Fault::LoseResponse | Fault::Hang | Fault::ExpireCommitted => drop(state.run(tx, &commands)),
                     Fault::Delay => state.late.push((tx, commands.clone())),
-                    Fault::LoseRequest | Fault::NoQuorum => {}
+                    Fault::LoseRequest | Fault::NoQuorum | Fault::ExpireLost => {}
                 }
                 fault
             };
             match fault {
                 Fault::Hang | Fault::Delay => std::future::pending().await,
                 Fault::NoQuorum => return Err(Error::store(true, "there is no leader")),
+                Fault::ExpireCommitted | Fault::ExpireLost => return Ok(TxOutcome::Expired),
                 Fault::LoseResponse | Fault::LoseRequest => {}
             }
         }
