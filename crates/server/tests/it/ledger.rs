@@ -363,7 +363,10 @@ async fn a_second_daemon_joins_and_commits_need_a_majority() {
     assert!(matches!(status, 503 | 504) && problem["type"] == expected, "{status} {problem}");
     assert_eq!(problem["tx_id"], "2".repeat(32));
     assert!(problem["birth"].as_u64().is_some_and(|birth| birth > 0), "{problem}");
-    assert!(problem["detail"].as_str().unwrap().contains("with the `tx_id` and the `birth` of this response"), "{problem}");
+    assert!(
+        problem["detail"].as_str().unwrap().contains("with the `tx_id` and the `birth` of this response"),
+        "{problem}"
+    );
     let body = json!({ "commands": [{ "get": "alone" }], "consistency": "quorum", "timeout": "500ms" });
     let problem = answer(first.send("/v1/ledger/read", &body).await, 503).await;
     assert_eq!(problem["type"], "/problems/no-quorum", "{problem}");

@@ -229,7 +229,11 @@ async fn an_expired_transaction_is_resolved_by_the_row() {
         assert!(store.renew(&key("a"), nonce(1), token, LEASE).await.unwrap(), "{fault:?}");
         shared.inject_fault(fault);
         let is_released_now = store.release(&key("a"), nonce(1), token).await.unwrap();
-        assert_eq!(is_released_now, fault == Fault::ExpireLost, "the row no longer tells who released the lock");
+        assert_eq!(
+            is_released_now,
+            fault == Fault::ExpireLost,
+            "the row no longer tells who released the lock"
+        );
         assert!(granted(&other, &request(2)).await > token, "{fault:?}: the lock is free");
         shared.inject_fault(fault);
         let epoch = store.bump_epoch().await.unwrap();

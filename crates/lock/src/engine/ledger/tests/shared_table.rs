@@ -156,7 +156,9 @@ impl Table for TableClient {
                 state.submissions += 1;
                 let Some(fault) = state.faults.pop_front() else { return Ok(state.run(tx, &commands)) };
                 match fault {
-                    Fault::LoseResponse | Fault::Hang | Fault::ExpireCommitted => drop(state.run(tx, &commands)),
+                    Fault::LoseResponse | Fault::Hang | Fault::ExpireCommitted => {
+                        drop(state.run(tx, &commands))
+                    }
                     Fault::Delay => state.late.push((tx, commands.clone())),
                     Fault::LoseRequest | Fault::NoQuorum | Fault::ExpireLost => {}
                 }
