@@ -157,7 +157,7 @@ impl Table for TableClient {
                 let Some(fault) = state.faults.pop_front() else { return Ok(state.run(tx, &commands)) };
                 match fault {
                     Fault::LoseResponse | Fault::Hang | Fault::ExpireCommitted => {
-                        drop(state.run(tx, &commands))
+                        _ = state.run(tx, &commands);
                     }
                     Fault::Delay => state.late.push((tx, commands.clone())),
                     Fault::LoseRequest | Fault::NoQuorum | Fault::ExpireLost => {}
