@@ -23,7 +23,7 @@ use crate::error::CommandError;
 #[command(
     after_help = "Exit codes: 0 on success; 1 if the command failed; 2 if its arguments are invalid; 75 if no leader \
                   accepted the request, which had no effect; 124 if the timeout expired and the transaction may still \
-                  be committed: submit it again with the same --tx-id.\n\n`init` and `join` work on a directory, \
+                  be committed: submit it again with the printed --tx-id and --birth.\n\n`init` and `join` work on a directory, \
                   without a daemon. All other commands send a request to a daemon, with the API token in \
                   $HOLDOFF_API_TOKEN."
 )]

@@ -27,7 +27,7 @@ pub(super) struct SubmitArgs {
     #[arg(long, value_name = "JSON", conflicts_with = "goal")]
     commands: Option<String>,
 
-    /// Transaction id, 32 hexadecimal digits; a transaction with this id is committed at most once [default: a new id]
+    /// Transaction id, 32 hexadecimal digits; with its --birth, the transaction is committed at most once [default: a new id]
     #[arg(long, value_name = "ID", value_parser = parse_tx_id)]
     tx_id: Option<String>,
 

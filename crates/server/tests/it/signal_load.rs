@@ -1,5 +1,6 @@
 //! A hundred equal signals over three daemons: one task, an exact count, and a bounded load on the store.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdoff_lock::Locks;
@@ -9,6 +10,7 @@ use holdoff_testbed::kubernetes::{Kubernetes, Verb};
 use holdoff_testbed::{Options, Postgres};
 use holdoff_work::{Fingerprint, Settings, Step, Task, Work};
 use serde_json::{Value, json};
+use tokio::sync::Barrier;
 use tokio::time::Instant;
 
 use crate::support::{Daemon, options};
@@ -16,6 +18,8 @@ use crate::support::{Daemon, options};
 const SIGNALS: usize = 100;
 /// How long another client holds the lock while all senders wait.
 const HELD: Duration = Duration::from_secs(1);
+/// The interval of a sender that polls.
+const POLL: Duration = Duration::from_millis(100);
 
 fn fingerprint() -> Fingerprint {
     Fingerprint::of(["text", "disk full"])
@@ -69,24 +73,31 @@ async fn send_signals(daemons: &[Daemon], elsewhere: &Locks) -> Duration {
     slowest
 }
 
-/// The same contention without a lock: each sender polls every 100 ms, with one statement each time, and after the same
-/// time one of them creates the task.
+/// The same contention without a lock: each sender polls every 100 ms, with one statement each time. When all of them have
+/// polled as often as they can while the lock is held, one creates the task.
 async fn polling(url: &str) {
     let mut nodes = Vec::new();
     for _ in 0..3 {
         nodes.push(Work::open_with(url, PolicySet::default(), Settings::default()).await.unwrap());
     }
+    let polls = HELD.as_millis() / POLL.as_millis();
+    let have_polled = Arc::new(Barrier::new(SIGNALS));
     let waiting: Vec<_> = (1..SIGNALS)
         .map(|number| {
-            let work = nodes[number % nodes.len()].clone();
+            let (work, have_polled) = (nodes[number % nodes.len()].clone(), have_polled.clone());
             tokio::spawn(async move {
+                for _ in 0..polls {
+                    assert!(work.signal_again("default", fingerprint()).await.unwrap().is_none());
+                    tokio::time::sleep(POLL).await;
+                }
+                have_polled.wait().await;
                 while work.signal_again("default", fingerprint()).await.unwrap().is_none() {
-                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    tokio::time::sleep(POLL).await;
                 }
             })
         })
         .collect();
-    tokio::time::sleep(HELD).await;
+    have_polled.wait().await;
     nodes[0].signal(fingerprint(), Task::of(Step::new("page.operator"))).await.unwrap();
     for waiter in waiting {
         waiter.await.unwrap();

@@ -47,8 +47,9 @@ pub(super) struct TransactionOutcome {
         (status = 409, description = "The ledger no longer remembers all transactions since `birth`. This submission has no effect; \
             an earlier one may have: the history from `birth` on shows it.", body = ProblemBody,
             content_type = "application/problem+json"),
-        (status = 503, description = "The transaction has not taken effect and will not: there is no leader, or too many \
-            transactions are pending. Submit it again after `Retry-After`.", body = ProblemBody,
+        (status = 503, description = "This submission has no effect: there is no leader, or too many transactions are pending. If \
+            an earlier submission ended with 504, its outcome is still unknown. Submit the transaction again after `Retry-After`, \
+            with the `tx_id` and the `birth` of this response.", body = ProblemBody,
             content_type = "application/problem+json"),
         (status = 504, description = "The transaction may have taken effect, or may still. Submit it again with the `tx_id` and the \
             `birth` of this response.",
@@ -83,26 +84,29 @@ pub(super) fn unresolved<A>(outcome: &Outcome<A>, again: &str) -> Problem {
     match outcome {
         Outcome::NoQuorum => {
             let detail = format!(
-                "the ledger has no leader, so the transaction has not taken effect and will not. When a majority of voters can \
-                 reach each other, submit it again {again}"
+                "the ledger has no leader, so this submission has no effect. An earlier submission of the transaction may have. When a \
+                 majority of voters can reach each other, submit it again {again}"
             );
             Problem::new(Kind::NoQuorum, detail).retry_after(jittered_retry_after())
         }
         Outcome::TooMany => {
-            let detail = "this node has too many pending transactions; the transaction has not taken effect and will not. Submit it again later";
+            let detail = format!(
+                "this node has too many pending transactions, so this submission has no effect. An earlier submission of the \
+                 transaction may have. Submit it again later {again}"
+            );
             Problem::new(Kind::TooManyTransactions, detail).retry_after(jittered_retry_after())
         }
         Outcome::Overtaken { .. } => {
             let detail = format!(
                 "the ledger is overloaded: the leader did not receive the transaction in time, so it has not taken effect and will \
-                 not. Submit it again {again}"
+                 not under this `birth`. Submit it again {again}"
             );
             Problem::new(Kind::TooManyTransactions, detail).retry_after(jittered_retry_after())
         }
         Outcome::Expired { through } => {
             let detail = format!(
-                "the ledger no longer remembers all transactions since the birth of this one. It does not take effect from now on, \
-                 but an earlier submission may have: look for its `tx_id` in the history from `birth` up to index {through}"
+                "the ledger no longer remembers all transactions since the birth of this one. This submission has no effect, but an \
+                 earlier one may have: look for its `tx_id` in the history from `birth` up to index {through}"
             );
             Problem::new(Kind::TransactionExpired, detail).with("through", through.0.into())
         }
