@@ -94,7 +94,6 @@ async fn the_summary_matches_the_store() {
             "select (select count(*) from holdoff_attempts where outcome in (1, 2, 3, 7)) \
              + (select count(*) from holdoff_done where state = 3)",
         ),
-        ("/signals/sent", "select coalesce(sum(occurrences), 0) from holdoff_signals"),
         ("/signals/tasks", over_all_steps!("count(*) from named where operation = 'alert.page'")),
         ("/locks/highest_token", "select token from holdoff_locks where key = 'deploy/production'"),
         ("/target/done", over_all_steps!("count(*) from named where state = 3 and destination is not null")),
@@ -103,6 +102,12 @@ async fn the_summary_matches_the_store() {
         let shown = summary.pointer(figure).and_then(Value::as_i64);
         assert_eq!(shown, Some(store.figure(query).await), "{figure} of {summary:#}");
     }
+
+    // The row of a fingerprint counts the signals of its last task. On a slow machine a task may end during its storm.
+    let counted = store.figure("select coalesce(sum(occurrences), 0) from holdoff_signals").await;
+    let rows = store.figure("select count(*) from holdoff_signals").await;
+    let [sent, tasks] = ["sent", "tasks"].map(|figure| summary["signals"][figure].as_i64().unwrap());
+    assert!(if tasks == rows { sent == counted } else { tasks > rows && sent > counted }, "{summary:#}");
 
     // Every kind of outcome occurred.
     for figure in [
