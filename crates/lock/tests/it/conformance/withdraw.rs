@@ -77,19 +77,29 @@ async fn an_acquisition_aborted_at_any_time_leaves_the_lock_free(test_store: Tes
         .expect("the lock is not free");
 }
 
+/// The store may have received a request of the waiter before the kill, and grant it afterwards. Then the killed process
+/// holds the lock until its lease expires, and the token shows it. This cannot happen in every round.
 async fn a_killed_waiter_does_not_block_other_contenders(test_store: TestStore) {
-    let (locks, other, mut killed) =
-        (test_store.node().await, test_store.node().await, test_store.process().await);
-    let holder = acquire(&locks, "ledger").await;
-    killed.send("ACQUIRE ledger 30000 60000").await;
-    until_recorded(&test_store, &locks, 1).await;
-    killed.signal(Signal::KILL);
-    let last = holder.token();
-    holder.release().await.unwrap();
-    // The killed waiter's lease would have been thirty seconds.
-    let next = tokio::time::timeout(20 * SECOND, acquire(&other, "ledger"));
-    let guard = next.await.expect("the lock was reserved for the killed waiter");
-    assert_eq!(guard.token().get(), last.get() + 1);
+    let (locks, other) = (test_store.node().await, test_store.node().await);
+    for _ in 0..5 {
+        let mut killed = test_store.process().await;
+        let holder = acquire(&locks, "ledger").await;
+        killed.send("ACQUIRE ledger 2000 60000").await;
+        until_recorded(&test_store, &locks, 1).await;
+        killed.signal(Signal::KILL);
+        let last = holder.token();
+        holder.release().await.unwrap();
+        let next = tokio::time::timeout(20 * SECOND, acquire(&other, "ledger"));
+        let guard = next.await.expect("the lock was reserved for the killed waiter");
+        let skipped = guard.token().get() - last.get() - 1;
+        guard.release().await.unwrap();
+        match skipped {
+            0 => return,
+            1 => {}
+            _ => panic!("{skipped} tokens were granted in between"),
+        }
+    }
+    panic!("a killed waiter was granted the lock in each round");
 }
 
 /// Expects one grant, one token and one holder; and after the release no holder.
