@@ -159,8 +159,9 @@ async fn a_release_notifies_the_waiters(test_store: TestStore) {
     let (store, other) = (test_store.open().await, test_store.open().await);
     let (key, unused) = (key("a"), key("b"));
     let token = granted(&*store, &request(&key, 1)).await;
-    let (mut near, mut far) = (store.subscribe(&key), other.subscribe(&key));
+    // The first subscription of a client makes it listen, so that this one is notified of it in any case.
     let mut elsewhere = other.subscribe(&unused);
+    let (mut near, mut far) = (store.subscribe(&key), other.subscribe(&key));
     refused(&*other, &waiting(&key, 2)).await;
     refused(&*store, &waiting(&key, 3)).await;
     // Postgres notifies once when it listens. Only then are further notifications reliable.
