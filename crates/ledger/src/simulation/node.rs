@@ -166,7 +166,8 @@ impl SimulatedNode {
         self.count(before);
         let early = step.early();
         if self.pending.is_empty() {
-            let after_us = flush_time_us(context.rng());
+            let now_us = context.now_us().saturating_sub(kernel::Skew::EPOCH_US);
+            let after_us = flush_time_us(now_us, context.rng());
             context.set_timer(after_us, Timer::Flush);
         }
         for record in step.record().into_iter().flatten() {
@@ -370,14 +371,15 @@ impl SimulatedNode {
 }
 
 /// Returns the duration of the next flush. In the fault phase a disk stalls now and then, for longer than other nodes take
-/// to fill the dedup window.
-fn flush_time_us(rng: &mut SimRng) -> u64 {
+/// to fill the dedup window, and at most until the healing.
+fn flush_time_us(now_us: u64, rng: &mut SimRng) -> u64 {
     let stalls = rng.happens(0.004) && Oracle::with(|oracle| !oracle.is_healed);
     if !stalls {
         return rng.between(500, FLUSH_US);
     }
     Oracle::with(|oracle| oracle.count("stalled disk", 1));
-    rng.between(400_000, 1_500_000)
+    let left_us = super::FAULTS_US.saturating_sub(now_us).max(FLUSH_US);
+    rng.between(400_000, 1_500_000).min(left_us)
 }
 
 pub(super) fn key(number: u64) -> Key {

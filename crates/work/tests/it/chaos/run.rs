@@ -29,37 +29,47 @@ const BATCHES: usize = 100;
 /// The time limit for the remaining steps after the faults: per thousand steps, and the minimum.
 const LEFT: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(120));
 
-/// The maximum number of runs until a late report was seen, which depends on chance.
+/// The maximum number of runs until every fault has occurred and a late report was seen, which depend on chance and on the
+/// speed of the machine.
 const MOST_RUNS: u64 = 4;
 
-/// Runs chaos on a store until late reports and lost leases were seen. Every run is checked.
+/// Runs chaos on a store until every fault has occurred, and late reports and lost leases were seen. Every run is checked.
 pub(crate) fn run(engine: &str, mut setup: impl FnMut() -> ChaosSetup) {
     let seed = number("HOLDOFF_CHAOS_SEED").unwrap_or_else(|| Rng::new().u64(..));
     let steps = holdoff_testbed::scaled("HOLDOFF_CHAOS_STEPS", 4_000, 20_000);
     let faulty = Duration::from_secs(holdoff_testbed::scaled("HOLDOFF_CHAOS_SECONDS", 12, 25));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let (counts, mut missing) = (Arc::new(Counts::default()), None);
     for seed in (0..MOST_RUNS).map(|run| seed.wrapping_add(run)) {
         println!("chaos on {engine}: HOLDOFF_CHAOS_SEED={seed} HOLDOFF_CHAOS_STEPS={steps}");
-        if runtime.block_on(run_chaos(setup(), seed, steps, faulty)).is_all() {
+        let setup = setup();
+        let has_server = setup.server.is_some();
+        let seen = runtime.block_on(run_chaos(setup, Arc::clone(&counts), seed, steps, faulty));
+        let unseen = "stale workers that reported a result, or that noticed the loss of their lease";
+        missing = counts.missing(has_server).or((!seen.is_all()).then_some(unseen));
+        if missing.is_none() {
             return;
         }
     }
-    panic!(
-        "in {MOST_RUNS} runs no stale worker reported a result, or no worker noticed the loss of its lease"
-    );
+    panic!("{MOST_RUNS} runs had no {}", missing.unwrap_or_default());
 }
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}: {text:?}")))
 }
 
-async fn run_chaos(setup: ChaosSetup, seed: u64, steps: u64, faulty: Duration) -> check::LeaseLog {
+async fn run_chaos(
+    setup: ChaosSetup,
+    counts: Arc<Counts>,
+    seed: u64,
+    steps: u64,
+    faulty: Duration,
+) -> check::LeaseLog {
     let ChaosSetup { store, effects, server } = setup;
     let folder = tempfile::tempdir().unwrap();
     let log = std::env::var_os("HOLDOFF_CHAOS_LOG").map_or_else(|| folder.path().join("log"), PathBuf::from);
     Effects::open(&effects).unwrap().make().await.unwrap();
     let work = Box::pin(Work::open_with(&store, plan::policies(), plan::settings())).await.unwrap();
-    let counts = Arc::new(Counts::default());
     let (begun, has_server) = (Instant::now(), server.is_some());
     let places = Places { store: store.clone(), effects: effects.clone(), seed, log: log.clone() };
     let fleet = Arc::new(Mutex::new(Fleet::start(places, Arc::clone(&counts))));
@@ -95,7 +105,6 @@ async fn run_chaos(setup: ChaosSetup, seed: u64, steps: u64, faulty: Duration) -
     print!("{seen}");
     let records = Records::read(&store, &effects).await.unwrap();
     check::check(&records, seed, steps, has_server, begun.elapsed());
-    counts.check(has_server);
     println!(
         "  done: faults for {:.1?}, the rest in {:.1?}, checked in {:.1?}",
         faults_over - begun,
