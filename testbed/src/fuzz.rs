@@ -4,29 +4,23 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use fastrand::Rng;
 
-use crate::scaled;
-
-fn asked(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok()?.parse().ok()
-}
+use crate::Seeds;
 
 /// The ratio of the inputs of a deep run to those of a quick run.
 const QUICK_DIVISOR: u64 = 20;
 
-/// Returns the number of inputs of a target: `deep` in a deep run, a twentieth of it in a quick run, or the
-/// value of `HOLDOFF_FUZZ_CASES`.
+/// Returns the number of inputs of a target: `deep` in a deep run, a twentieth of it in a quick run, unless the environment
+/// sets it ([`Seeds`]).
 pub fn cases(deep: u64) -> u64 {
-    scaled("HOLDOFF_FUZZ_CASES", deep / QUICK_DIVISOR, deep)
+    Seeds::new(deep / QUICK_DIVISOR, deep).count()
 }
 
-/// Runs one target over many seeds, starting with `HOLDOFF_FUZZ_SEED`; reports a panic with the seed and the
-/// command that replay it.
+/// Runs one target over many seeds. Reports a panic with the seed and the command that replays it.
 pub fn run_seeds(command: &str, cases: u64, target: impl Fn(&mut Rng)) {
-    let start = asked("HOLDOFF_FUZZ_SEED").unwrap_or(0);
-    for seed in start..start + cases {
+    for seed in Seeds::new(cases, cases) {
         let mut rng = Rng::with_seed(seed);
         let survived = catch_unwind(AssertUnwindSafe(|| target(&mut rng))).is_ok();
-        assert!(survived, "replay with HOLDOFF_FUZZ_SEED={seed} HOLDOFF_FUZZ_CASES=1 {command}");
+        assert!(survived, "{}", Seeds::replay(seed, command));
     }
 }
 

@@ -19,6 +19,7 @@ pub mod fuzz;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
 mod postgres;
+mod seeds;
 mod system;
 
 /// The environment variable that names a real Kubernetes cluster to test against as well.
@@ -26,4 +27,5 @@ pub const KUBECONFIG_VARIABLE: &str = "HOLDOFF_TEST_KUBECONFIG";
 
 pub use depth::{CONDITION_TIMEOUT, DEEP_VARIABLE, SKIPPED, is_deep, scaled, skip};
 pub use postgres::{Options, Postgres, SHARED_VARIABLE};
+pub use seeds::{SEED_VARIABLE, SEEDS_VARIABLE, Seeds};
 pub use system::{BINARIES_VARIABLE, free_port, libfaketime, postgres_binaries};

@@ -26,10 +26,10 @@ pub(crate) fn council() -> TaskResult {
         "--",
         "--nocapture",
     ];
-    run_long(&seeds, &[("HOLDOFF_COUNCIL_SEEDS", "100000")])?;
+    run_long(&seeds, &[("HOLDOFF_SEEDS", "100000")])?;
     let fuzz =
         ["test", "-p", "holdoff-council", "--all-features", "--test", "it", "fuzz", "--", "--nocapture"];
-    run_long(&fuzz, &[("HOLDOFF_FUZZ_CASES", "10000000"), ("HOLDOFF_FUZZ_SEED", "1000000")])
+    run_long(&fuzz, &[("HOLDOFF_SEEDS", "10000000"), ("HOLDOFF_SEED", "1000000")])
 }
 
 /// Runs `cargo xtask soak ledger`: a hundred thousand seeds of fault injection for its core, and the whole
@@ -37,7 +37,7 @@ pub(crate) fn council() -> TaskResult {
 pub(crate) fn ledger() -> TaskResult {
     let seeds =
         ["test", "-p", "holdoff-ledger", "--all-features", "--lib", "one_history", "--", "--nocapture"];
-    run_long(&seeds, &[("HOLDOFF_LEDGER_SEEDS", "100000")])?;
+    run_long(&seeds, &[("HOLDOFF_SEEDS", "100000")])?;
     cargo(&["run", "--release", "--quiet", "--", "sim", "election", "--all"], &[])
 }
 
@@ -55,19 +55,19 @@ pub(crate) fn server() -> TaskResult {
 fn pure_and_chaos() -> TaskResult {
     for pure in ["holdoff-policy", "holdoff-ledger"] {
         let fuzz = ["test", "--release", "-p", pure, "--test", "it", "fuzz::", "--", "--nocapture"];
-        run_long(&fuzz, &[("HOLDOFF_FUZZ_CASES", "10000000"), ("HOLDOFF_FUZZ_SEED", "1000000")])?;
+        run_long(&fuzz, &[("HOLDOFF_SEEDS", "10000000"), ("HOLDOFF_SEED", "1000000")])?;
         run_long(
             &["test", "--release", "-p", pure, "--test", "it", "laws::"],
             &[("PROPTEST_CASES", "200000")],
         )?;
     }
     let frames = ["test", "--release", "-p", "holdoff-net", "--lib", "fuzz", "--", "--nocapture"];
-    run_long(&frames, &[("HOLDOFF_FUZZ_CASES", "10000000"), ("HOLDOFF_FUZZ_SEED", "1000000")])?;
+    run_long(&frames, &[("HOLDOFF_SEEDS", "10000000"), ("HOLDOFF_SEED", "1000000")])?;
     let storms = ["test", "-p", "holdoff-net", "--features", "turmoil", "--test", "it", "--", "--nocapture"];
-    run_long(&storms, &[("HOLDOFF_SIM_RUNS", "2000"), ("HOLDOFF_SIM_SEED", "1000000")])?;
+    run_long(&storms, &[("HOLDOFF_SEEDS", "2000"), ("HOLDOFF_SEED", "1000000")])?;
     let models =
         ["test", "--release", "-p", "holdoff-paxos", "--lib", "--", "--include-ignored", "--nocapture"];
-    run_long(&models, &[("HOLDOFF_PAXOS_SEEDS", "100000")])?;
+    run_long(&models, &[("HOLDOFF_SEEDS", "100000")])?;
     let chaos = ["test", "-p", "holdoff-work", "--test", "it", "chaos::", "--", "--nocapture"];
     run_long(&chaos, &[("HOLDOFF_CHAOS_STEPS", "300000"), ("HOLDOFF_CHAOS_SECONDS", "600")])
 }

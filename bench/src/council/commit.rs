@@ -121,7 +121,7 @@ impl BareParts {
     fn new(folder: &Path, acceptors: &Acceptors) -> Result<Self, String> {
         let first = acceptors.addresses().into_iter().next().ok_or("there is no acceptor")?;
         let remote = PeerAddress { key: first.key, address: first.address };
-        let options = LinkOptions { role: ROLE.to_owned(), ..LinkOptions::default() };
+        let options = LinkOptions { role: ROLE, ..LinkOptions::default() };
         let key = SecretKey::generate().map_err(|error| error.to_string())?;
         let (link, _) = Link::new(&key, remote, options).map_err(|error| error.to_string())?;
         Ok(Self { link, disk: BareDisk::new(folder)? })

@@ -147,7 +147,7 @@ impl LogCluster {
         let index = usize::try_from(at.0 - 1).unwrap_or(usize::MAX);
         let Some(node) = self.nodes.get_mut(index) else { return };
         // Memory needs no sync, and the node keeps its records in memory.
-        let Ok(outputs) = node.step(self.now_us, 0, input).release(|records| {
+        let Ok((outputs, _)) = node.step(self.now_us, 0, input).store(|records| {
             black_box(records);
             Ok::<_, Infallible>(())
         });

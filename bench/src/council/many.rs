@@ -15,6 +15,7 @@ use holdoff_council::runtime::{Settings, identify_acceptor};
 use holdoff_council::{
     AcceptorReply, CouncilId, CouncilState, Device, Ed25519, Input, NodeId, OperationId, Outcome, Output,
 };
+use holdoff_driver::{Driver, WriteOptions};
 use holdoff_net::{Link, LinkOptions, PeerAddress, SecretKey};
 use tokio::task::JoinSet;
 
@@ -59,7 +60,7 @@ struct RoundFigures {
 
 async fn round(acceptors: &mut Acceptors, councils: usize) -> Result<RoundFigures, String> {
     let key = SecretKey::generate().map_err(|error| error.to_string())?;
-    let options = LinkOptions { role: ROLE.to_owned(), ..LinkOptions::default() };
+    let options = LinkOptions { role: ROLE, ..LinkOptions::default() };
     let mut deciding = Vec::new();
     for address in acceptors.addresses() {
         deciding.push(identify_acceptor(&key, &address, &options).await.map_err(|error| error.to_string())?);
@@ -119,7 +120,7 @@ fn connect(key: &SecretKey, acceptors: &[AcceptorInfo], options: &LinkOptions) -
 /// The writer of one council.
 struct CouncilWriter {
     council: CouncilId,
-    device: Device<Members>,
+    driver: Driver<Device<Members>>,
     links: Arc<Links>,
     guest: holdoff_council::PublicKey,
     rolls: Rng,
@@ -146,7 +147,8 @@ impl CouncilWriter {
         let device = Device::new(me, Box::new(key), Box::new(Ed25519), state, Settings::default().device);
         let guest = SecretKey::generate().map_err(|error| error.to_string())?.public();
         let (started, calls) = (now(), JoinSet::new());
-        Ok(Self { council, device, links, guest, rolls, started, calls, ended: None })
+        let driver = Driver::new(device, WriteOptions::default());
+        Ok(Self { council, driver, links, guest, rolls, started, calls, ended: None })
     }
 
     /// Commits one change after the other; returns the durations of those that ended in time.
@@ -183,7 +185,7 @@ impl CouncilWriter {
             if let Some(outcome) = self.ended.take() {
                 return outcome;
             }
-            let wake = self.started + Duration::from_micros(self.device.wake_at());
+            let wake = self.started + Duration::from_micros(self.driver.core().wake_at());
             tokio::select! {
                 Some(Ok((from, replies))) = self.calls.join_next() => {
                     for reply in replies {
@@ -198,10 +200,9 @@ impl CouncilWriter {
     fn step(&mut self, input: Input<CouncilChange>) {
         let now_us = self.now_us();
         let rolls = &mut self.rolls;
-        let step = self.device.step(now_us, &mut || rolls.u32(..), input);
-        let Ok(stored) = step.deferred.release(|_| Ok::<_, Infallible>(()));
-        self.device.stored();
-        for output in step.at_once.into_iter().chain(stored) {
+        self.driver.step(now_us, &mut || rolls.u32(..), input);
+        let Ok(()) = self.driver.write_through(now_us, &mut || rolls.u32(..), |_| Ok::<_, Infallible>(()));
+        for output in self.driver.take_outputs() {
             match output {
                 Output::Send { to, request } => {
                     let Some(link) = self.links.get(&to).cloned() else { continue };

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! service.rs    the network service                 writer.rs    the single writer: one commit for many requests
-//! store.rs      the records on disk                 stats.rs     the counters
+//! core.rs       the acceptors of all councils       store.rs     the records on disk
+//! stats.rs      the counters
 //! inspector.rs  the view for operators              allowed.rs   the list of permitted keys
 //! settings.rs   the section `[acceptor]`, limits
 //! ```
@@ -10,6 +11,7 @@
 //! [`CouncilAcceptor`](crate::CouncilAcceptor) implements the part of one acceptor in one council. It is pure.
 
 mod allowed;
+mod core;
 mod inspector;
 mod service;
 mod settings;
@@ -19,6 +21,7 @@ mod writer;
 
 pub use crate::wire::{LinkPush, LinkReply, LinkRequest, ROLE};
 pub use allowed::{Allowed, BadKeyList};
+pub use core::{AcceptorAnswer, AcceptorCore, AcceptorInput};
 pub use inspector::{
     AcceptorInspector, BadCouncilCursor, ConnectedClient, CouncilCursor, CouncilPage, CouncilQuery,
     CouncilSummary, CouncilUsage, Sort,

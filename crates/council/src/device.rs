@@ -1,8 +1,8 @@
 //! The device of a member: proposes operations for slots, and rebuilds and repeats a lost proposal until it is
 //! decided.
 //!
-//! The device is pure: [`Device::step`] takes an event and the time, and returns the records to store and the
-//! outputs to perform afterwards. All kinds of operations take the same path: build → prepare → accept → resolve →
+//! The device is a [`Core`]: its step takes an event and the time, and returns the records to store, the outputs to perform at
+//! once, and those that wait for the disk. All kinds of operations take the same path: build → prepare → accept → resolve →
 //! wait. A wait is only a time to [wake at](Device::wake_at); meanwhile the device processes every message.
 
 mod deciding;
@@ -21,19 +21,20 @@ mod upkeep;
 
 use std::collections::BTreeMap;
 
+use holdoff_driver::{Core, Roll};
 use holdoff_paxos::{NodeId, Slot};
 
 #[cfg(test)]
 pub(crate) use faults::CouncilFault;
-pub use io::{DeviceCounters, Input, Mail, NotCommitted, Outcome, Output, Record};
+pub use io::{DeviceCounters, Input, Mail, NotCommitted, Outcome, Output, Record, StoredMark};
 use learning::Learning;
 pub use options::Options;
 use outbox::Outbox;
-use pending::{Announced, Pending};
+use pending::{Announced, Ending, Pending};
 pub use round::AttemptReserve;
 use round::{Round, RoundTrip, UsedAttempts};
+pub use step::DeviceStep;
 use step::Out;
-pub use step::{DeviceStep, Roll};
 use upkeep::Upkeep;
 
 use crate::machine::Machine;
@@ -49,6 +50,12 @@ pub struct Device<M: Machine> {
     /// The last slot that the stored snapshot covers.
     stored: Slot,
     pending: BTreeMap<OperationId, Pending<M::Change>>,
+    /// The number of operations that were submitted so far.
+    submissions: u64,
+    /// The operations that the device has ended by itself, until their ends are on disk.
+    ending: BTreeMap<OperationId, Ending>,
+    /// The number of operations that the device has ended by itself.
+    ends: u64,
     outbox: Outbox,
     announced: Announced,
     round: Round,
@@ -80,6 +87,9 @@ impl<M: Machine> Device<M> {
             stored: state.applied(),
             state,
             pending: BTreeMap::new(),
+            submissions: 0,
+            ending: BTreeMap::new(),
+            ends: 0,
             outbox: Outbox::default(),
             announced: Announced::default(),
             round,
@@ -160,38 +170,23 @@ impl<M: Machine> Device<M> {
         self.round_trip.estimate_us()
     }
 
-    /// Processes an event. [`DeviceStep`] describes how the caller handles the result.
-    pub fn step(&mut self, now_us: u64, roll: Roll<'_>, input: Input<M::Change>) -> DeviceStep<M::Change> {
-        let mut out = Out::new(now_us, roll);
-        if std::mem::take(&mut self.is_new) {
-            // The changes that an earlier process requested may have become true or impossible in the meantime.
-            self.resolve(&mut out);
-            self.reserve(&mut out);
-        }
-        match input {
-            Input::Submit { id, change, mail, deadline_us } => {
-                self.submit(id, change, mail, deadline_us, &mut out);
-            }
-            Input::Reply { from, reply } => self.handle_reply(from, reply, &mut out),
-            Input::Tick => {}
-        }
-        self.pass_time(&mut out);
-        self.advance(&mut out);
-        out.into_step()
-    }
-
-    /// Tells the device that all records it has returned so far are on disk.
-    pub fn stored(&mut self) {
-        self.used.are_stored();
-        self.pending.values_mut().for_each(Pending::is_on_disk);
-    }
-
     /// Returns the latest time for the next [`Input::Tick`].
     pub fn wake_at(&self) -> u64 {
         let deadlines = self.pending.values().filter_map(Pending::wakes_at_us);
         let round = self.round.wakes_at_us();
         let others = [round, self.upkeep.wakes_at_us(), self.outbox.wakes_at_us()].into_iter().flatten();
         deadlines.chain(others).chain([self.learning.poll_us()]).min().unwrap_or(u64::MAX)
+    }
+
+    /// Returns what is on disk when all records so far are on disk.
+    fn mark(&self) -> StoredMark {
+        StoredMark { reserve: self.used.asked(), submissions: self.submissions, ends: self.ends }
+    }
+
+    fn stored(&mut self, mark: StoredMark) {
+        self.used.stored(mark.reserve);
+        self.pending.values_mut().for_each(|pending| pending.stored(mark.submissions));
+        self.ending.retain(|_, ending| ending.number > mark.ends);
     }
 
     fn handle_reply(&mut self, from: NodeId, reply: AcceptorReply, out: &mut Out<'_, M::Change>) {
@@ -223,6 +218,38 @@ impl<M: Machine> Device<M> {
         self.poll(out);
         self.repost_mail(out);
         self.run_upkeep(out);
+    }
+}
+
+impl<M: Machine> Core for Device<M> {
+    type Input = Input<M::Change>;
+    type Record = Record<M::Change>;
+    type Output = Output;
+
+    fn step(&mut self, now_us: u64, roll: Roll<'_>, input: Input<M::Change>) -> DeviceStep<M::Change> {
+        let mut out = Out::new(now_us, roll);
+        if std::mem::take(&mut self.is_new) {
+            // The changes that an earlier process requested may have become true or impossible in the meantime.
+            self.resolve(&mut out);
+            self.reserve(&mut out);
+        }
+        match input {
+            Input::Submit { id, change, mail, deadline_us } => {
+                self.submit(id, change, mail, deadline_us, &mut out);
+            }
+            Input::Reply { from, reply } => self.handle_reply(from, reply, &mut out),
+            Input::Stored(mark) => self.stored(mark),
+            Input::Tick => {}
+        }
+        self.pass_time(&mut out);
+        self.advance(&mut out);
+        let is_awaited = |record: &Record<_>| {
+            matches!(record, Record::Reserved(_) | Record::Submitted { .. } | Record::Ended { .. })
+        };
+        if out.step.records().iter().any(is_awaited) {
+            out.step.return_when_stored(Input::Stored(self.mark()));
+        }
+        out.step
     }
 }
 

@@ -19,7 +19,7 @@ mod wire;
 pub use council_acceptor::{AcceptorRecord, AddressedReply, CouncilAcceptor, Quota, Recipient, Requester};
 pub use device::{
     AttemptReserve, Device, DeviceCounters, DeviceStep, Input, Mail, NotCommitted, Options, Outcome, Output,
-    Record, Roll,
+    Record, StoredMark,
 };
 pub use holdoff_net::{Ed25519, PublicKey, Signature, Signer, Verifier};
 pub use holdoff_paxos::{NodeId, Slot};

@@ -9,8 +9,8 @@
 //!
 //! # Invariants
 //!
-//! - The device sends a message only after the records that the message depends on are on disk. The core's
-//!   [`Deferred`](holdoff_paxos::Deferred) enforces this.
+//! - The device sends a message only after the records that the message depends on are on disk: a
+//!   [`Driver`](holdoff_driver::Driver) releases it.
 //! - The task never sleeps: a wait is a timer in the same `select` as messages and commands.
 //! - An acceptor counts only while its store has the incarnation with which it was added.
 //! - Only one process at a time can have a device open.
@@ -33,6 +33,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdoff_disk::DiskError;
 use holdoff_net::LinkOptions;
 use tokio::sync::{broadcast, mpsc, oneshot};
 
@@ -248,7 +249,7 @@ where
     ) -> Result<(PublicKey, Outcome), Error> {
         let folder = self.folder.clone();
         let made = tokio::task::spawn_blocking(move || folder.new_key()).await;
-        let made = made.map_err(|error| Error::Stopped(error.to_string()))??;
+        let made = made.map_err(Error::stopped)??;
         let new = made.public();
         let outcome = self.submitted(new_id()?, change(new), None, deadline).await;
         // If the change was submitted, the task ends it and deletes the unused key.
@@ -356,7 +357,7 @@ where
             let state = self.state().await?;
             if state.machine().may_propose(&signing.public()) {
                 let mail = Invitation::mail(&state, to, &signing);
-                return mail.map_err(|error| Error::Disk(error.to_string()));
+                return mail.map_err(|error| DiskError::new(error).into());
             }
         }
         Err(InvalidOperation::because("you are not a member of this council").into())
@@ -430,12 +431,12 @@ impl Council<Members> {
 /// Draws the id of a new operation.
 pub fn new_id() -> Result<OperationId, Error> {
     let mut id = [0; 16];
-    getrandom::fill(&mut id).map_err(|error| Error::Disk(error.to_string()))?;
+    getrandom::fill(&mut id).map_err(DiskError::new)?;
     Ok(OperationId(id))
 }
 
 fn stopped() -> Error {
-    Error::Stopped("it was closed, or its disk has failed; see the log".to_owned())
+    Error::stopped("it was closed, or its disk has failed; see the log")
 }
 
 #[cfg(test)]

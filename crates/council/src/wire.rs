@@ -4,6 +4,7 @@
 //! directions. A link reconnects after it was lost, and the peer that answers then may have another store.
 
 use bytes::Bytes;
+use holdoff_net::LinkRole;
 use holdoff_paxos::slot::{AcceptReply, PromiseReply, Vote};
 use holdoff_paxos::{Ballot, Slot};
 use serde::{Deserialize, Serialize};
@@ -231,7 +232,7 @@ impl RequestRefusal {
 }
 
 /// The role that devices have on links to acceptors.
-pub const ROLE: &str = "council device 1";
+pub const ROLE: LinkRole = LinkRole::new("council device", 1..=1);
 
 /// A message of a device.
 #[expect(clippy::large_enum_variant, reason = "all requests of a connection but one are for a council")]

@@ -27,7 +27,7 @@ impl Device {
     fn new(acceptor: &AcceptorService) -> Self {
         let key = SecretKey::from_secret(&[1; 32]);
         let remote = PeerAddress { key: acceptor.key(), address: acceptor.address().to_string() };
-        let options = LinkOptions { role: ROLE.to_owned(), ..LinkOptions::default() };
+        let options = LinkOptions { role: ROLE, ..LinkOptions::default() };
         let (link, _) = Link::new(&key, remote, options).unwrap();
         Self { key, link }
     }

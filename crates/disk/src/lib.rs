@@ -2,9 +2,13 @@
 //!
 //! - [`store`]: a redb file with a format version and a random incarnation, drawn at its creation.
 //! - [`directory`]: directories that only their owner can read, with entries that survive a crash.
+//! - [`DiskError`]: the reason why a disk has failed, with its source.
 //! - `faulty` (a feature): a disk in memory that loses unsynced writes, or parts of them.
 
 pub mod directory;
+mod error;
 #[cfg(feature = "faulty")]
 pub mod faulty;
 pub mod store;
+
+pub use error::DiskError;

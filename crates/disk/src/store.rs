@@ -13,7 +13,7 @@ use redb::{
     Database, DatabaseError, ReadableDatabase, StorageBackend, TableDefinition, TableError, WriteTransaction,
 };
 
-use crate::directory;
+use crate::{DiskError, directory};
 
 /// The table of a store's metadata.
 pub type MetadataTable = TableDefinition<'static, &'static str, u64>;
@@ -62,14 +62,14 @@ pub enum OpenError {
     )]
     NoMetadata,
     /// The disk failed, or its content is invalid.
-    #[error("{0}")]
-    Disk(String),
+    #[error(transparent)]
+    Disk(#[from] DiskError),
 }
 
 impl StoreSchema {
     /// Opens the store in this file, or creates an empty one that survives a crash.
     pub fn open(&self, path: &Path) -> Result<OpenStore, OpenError> {
-        let in_file = |error: std::io::Error| OpenError::Disk(format!("{}: {error}", path.display()));
+        let in_file = |error: std::io::Error| OpenError::Disk(DiskError::at(path, error));
         let fresh = draw_incarnation()?;
         let file = open_file(path).map_err(in_file)?;
         let opened = self.open_database(database_in_file(file, self.cache_bytes).map_err(disk)?, fresh)?;
@@ -110,7 +110,9 @@ impl StoreSchema {
         let number = |name| {
             let row = metadata.get(name).map_err(disk)?;
             row.map(|row| row.value()).ok_or_else(|| {
-                OpenError::Disk(format!("its metadata has no {name}: another release wrote it"))
+                OpenError::Disk(DiskError::new(format!(
+                    "its metadata has no {name}: another release wrote it"
+                )))
             })
         };
         let format = number(FORMAT)?;
@@ -135,13 +137,13 @@ impl StoreSchema {
 }
 
 fn draw_incarnation() -> Result<u64, OpenError> {
-    getrandom::u64().map_err(|error| OpenError::Disk(error.to_string()))
+    getrandom::u64().map_err(|error| OpenError::Disk(DiskError::new(error)))
 }
 
 fn disk(error: impl Into<redb::Error>) -> OpenError {
     match error.into() {
         redb::Error::DatabaseAlreadyOpen => OpenError::InUse,
-        error => OpenError::Disk(error.to_string()),
+        error => OpenError::Disk(DiskError::new(error)),
     }
 }
 
@@ -263,7 +265,7 @@ mod tests {
         let why = schema(1..=1).open_on(disk.handle(), 2).unwrap_err();
         assert_eq!(
             why,
-            OpenError::Disk("its metadata has no incarnation: another release wrote it".to_owned())
+            OpenError::Disk(DiskError::new("its metadata has no incarnation: another release wrote it"))
         );
     }
 

@@ -21,15 +21,15 @@ mod reading;
 mod signing;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::convert::Infallible;
 
+use holdoff_driver::{Core, Inner, Roll, Step};
 use holdoff_paxos::log::{self, Node};
 use holdoff_paxos::{Configuration, NodeId, Slot};
 
 pub use changing::{ChangeError, MAX_VOTERS};
 pub use io::{
     Consistency, Input, LedgerStep, Message, MessageOf, Outcome, Output, OutputOf, ReadId, Record, Store,
-    coalesce_appends,
+    SubmissionId, coalesce_appends,
 };
 pub use options::{LedgerCounters, Options};
 pub use proving::Verification;
@@ -86,9 +86,8 @@ pub struct Ledger<M: ReplicatedMachine, N> {
     counts: LedgerCounters,
     now_us: u64,
     roll: u32,
-    records: Vec<Record<M>>,
-    early: Vec<OutputOf<M>>,
-    outputs: Vec<OutputOf<M>>,
+    /// The content of the step in progress.
+    step: LedgerStep<M>,
 }
 
 impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
@@ -139,9 +138,7 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
             counts: LedgerCounters::default(),
             now_us,
             roll,
-            records: Vec::new(),
-            early: Vec::new(),
-            outputs: Vec::new(),
+            step: Step::default(),
         };
         ledger.apply_decided();
         Ok(ledger)
@@ -156,8 +153,7 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
             self.route();
             self.note_leader();
         }
-        let [early, outputs] = [&mut self.early, &mut self.outputs].map(std::mem::take);
-        log::StepOutput::new(early, std::mem::take(&mut self.records), outputs)
+        std::mem::take(&mut self.step)
     }
 
     /// Returns the state after the decided entries that this node has applied.
@@ -216,7 +212,9 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
         match input {
             Input::Tick => self.tick(),
             Input::Message(from, message) => self.handle_message(from, message),
-            Input::Submit { tx, goal } => self.submit(tx, goal),
+            Input::Submit { submission, tx, goal, deadline_us } => {
+                self.submit(submission, tx, goal, deadline_us);
+            }
             Input::Read { read, goal, consistency } => self.read(read, goal, consistency),
             Input::ChangeConfiguration(to) => self.change(to),
             Input::Compact => self.compact_now(),
@@ -296,52 +294,60 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
 
     /// Passes an input to the log and applies the entries that it decides.
     fn log(&mut self, input: LogInput<M>) {
-        let mut step = self.log.step(self.now_us, self.roll, input);
-        for output in step.early() {
-            if let log::Output::Send(to, message) = output {
-                self.note_announced(&message);
-                self.early.push(Output::Send(to, Message::Log(message)));
-            }
-        }
-        let records = &mut self.records;
-        let stored = step.release(|step| {
-            records.extend(step);
-            Ok::<_, Infallible>(())
-        });
-        let outputs = match stored {
-            Ok(outputs) => outputs,
-            Err(never) => match never {},
-        };
-        for output in outputs {
-            match output {
-                log::Output::Send(to, message) => {
-                    self.note_announced(&message);
-                    self.send(to, Message::Log(message));
+        let step = self.log.step(self.now_us, self.roll, input);
+        let (announced, mut has_transferred) = (&mut self.announced, false);
+        let sort = |output| match output {
+            log::Output::Send(to, message) => {
+                if let log::Message::Append(append) = &message {
+                    *announced = append.decided.max(*announced);
                 }
+                Inner::Output(Output::Send(to, Message::Log(message)))
+            }
+            log::Output::LeadershipTransferred(to) => {
+                has_transferred = true;
+                Inner::Output(Output::LeadershipTransferred(to))
+            }
+            log::Output::TransferFailed(why) => Inner::Output(Output::TransferFailed(why)),
+            event => Inner::Event(event),
+        };
+        let events = self.step.absorb(step, sort, |input| match input {
+            log::Input::Stored { term, slot } => Input::Stored { term, slot },
+            // The log returns no other input.
+            _ => Input::Tick,
+        });
+        if has_transferred {
+            self.drop_lease();
+            // This node does not compete with the target of the transfer.
+            self.yields = (self.now_us + 2 * self.options.log.election_us, true);
+        }
+        for event in events {
+            match event {
                 log::Output::ProposalRejected(why) => self.handle_rejected_proposal(why),
                 log::Output::Proposed(slot, term) => self.proposed(slot, term),
-                log::Output::Stored { term, slot } => self.outputs.push(Output::Stored { term, slot }),
-                log::Output::LeadershipTransferred(to) => {
-                    self.drop_lease();
-                    // This node does not compete with the target of the transfer.
-                    self.yields = (self.now_us + 2 * self.options.log.election_us, true);
-                    self.outputs.push(Output::LeadershipTransferred(to));
-                }
-                log::Output::TransferFailed(why) => self.outputs.push(Output::TransferFailed(why)),
-                log::Output::Decided(_) | log::Output::Installed(_) => {}
+                _ => {}
             }
         }
         self.apply_decided();
     }
 
-    fn note_announced(&mut self, message: &log::Message<TransactionOf<M>, Checkpoint<M::Answer>>) {
-        if let log::Message::Append(append) = message {
-            self.announced = self.announced.max(append.decided);
-        }
+    /// Sends a message that depends on no record of this node: the leader checks it, or a certificate proves it.
+    fn send_at_once(&mut self, to: NodeId, message: MessageOf<M>) {
+        self.step.at_once(Output::Send(to, message));
     }
 
+    /// Sends a message when the records of this step and of all earlier steps are on disk.
     fn send(&mut self, to: NodeId, message: MessageOf<M>) {
-        self.outputs.push(Output::Send(to, message));
+        self.step.hold(Output::Send(to, message));
+    }
+
+    /// Answers a caller. The answer depends on decided entries only, which a majority has on disk. A leader that does not send
+    /// early counts itself before its disk has the entry, so that its answers wait for the disk.
+    fn answer_caller(&mut self, output: OutputOf<M>) {
+        if self.options.log.early || self.log.leads().is_none() {
+            self.step.at_once(output);
+        } else {
+            self.step.hold(output);
+        }
     }
 
     /// Applies the decided entries: each once and in order. A missing entry stops the loop; nothing replaces it.
@@ -423,7 +429,17 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
     }
 
     fn stop(&mut self, divergence: Divergence) {
-        self.outputs.push(Output::Diverged(divergence.clone()));
+        self.step.at_once(Output::Diverged(divergence.clone()));
         self.divergence = Some(divergence);
+    }
+}
+
+impl<M: ReplicatedMachine, N: Notary> Core for Ledger<M, N> {
+    type Input = Input<M>;
+    type Record = Record<M>;
+    type Output = OutputOf<M>;
+
+    fn step(&mut self, now_us: u64, roll: Roll<'_>, input: Input<M>) -> LedgerStep<M> {
+        Ledger::step(self, now_us, roll(), input)
     }
 }

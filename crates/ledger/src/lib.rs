@@ -31,6 +31,6 @@ pub use dedup::DedupLimits;
 pub use entry::{AppData, Hash, LogEntry, ReplicatedMachine, Transaction, TransactionOf, TxId, TxKey};
 pub use ledger::{
     ChangeError, Consistency, Input, Ledger, LedgerCounters, LedgerStep, MAX_VOTERS, Message, MessageOf,
-    Options, Outcome, Output, OutputOf, ReadId, Record, Store, Verification, coalesce_appends,
+    Options, Outcome, Output, OutputOf, ReadId, Record, Store, SubmissionId, Verification, coalesce_appends,
 };
 pub use state::{Checkpoint, Divergence, State};

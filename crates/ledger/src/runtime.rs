@@ -3,8 +3,8 @@
 //! ```text
 //! host.rs          all ledgers of one process         node.rs      the handle of one ledger, for callers
 //! service.rs       requests and packets of peers      settings.rs  timeouts, limits and addresses
-//! task.rs          the task that owns the core        writer.rs    the thread that writes to the disk
-//! store.rs         the tables on disk                 roster.rs    the members: a table in the ledger's history
+//! task.rs          the task that owns the core's      store.rs     the tables on disk
+//!                  driver, and performs its outputs   roster.rs    the members: a table in the ledger's history
 //! peers.rs         links to peers and their queues    wire.rs      packets, requests and replies
 //! address_book.rs  keys and addresses of members      identity.rs  ids of ledgers, and signatures of nodes
 //! joining.rs       how a new node finds its ledger    status.rs    the status of a node, for operators
@@ -12,8 +12,7 @@
 //!
 //! # Invariants
 //!
-//! - No message and no answer leaves before the records that it depends on are on disk. The core defers them, and the
-//!   writer releases them.
+//! - No message and no answer leaves before the records that it depends on are on disk: the driver releases it then.
 //! - A node whose write has failed stops, and reports nothing that it could not store.
 //! - The sender of a message is the key that its link has proved, together with the incarnation of that key's storage.
 
@@ -34,7 +33,6 @@ mod task;
 #[cfg(test)]
 mod tests;
 mod wire;
-mod writer;
 
 pub use error::Error;
 pub use holdoff_net::PeerAddress;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use holdoff_policy::{Class, ClassMap, Classify, Failure};
+
 use crate::{Holder, InvalidKey, Token};
 
 /// An error of a lock operation.
@@ -80,5 +82,17 @@ impl Error {
                 | Self::DeadlineExceeded { .. }
                 | Self::TooManyWaiters { .. }
         )
+    }
+}
+
+impl Classify for Error {
+    fn classify(&self, _: &ClassMap) -> Failure {
+        match self {
+            Self::Contended { .. } | Self::DeadlineExceeded { .. } => Failure::new(Class::Contended),
+            Self::TooManyWaiters { .. } => Failure::new(Class::Contended).local(),
+            Self::Lost { .. } => Failure::new(Class::Superseded).not_repeatable(),
+            Self::Store { transient: true, .. } => Failure::transient(),
+            _ => Failure::permanent(),
+        }
     }
 }

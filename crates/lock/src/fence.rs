@@ -12,6 +12,8 @@
 //! files, or changes several tables), use a fence, which is such a row in the database that the caller writes to. Call
 //! `fence` in the same transaction, before the writes.
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+use holdoff_policy::{Class, ClassMap, Classify, Failure};
 use parking_lot::Mutex;
 
 use crate::Token;
@@ -44,6 +46,17 @@ pub enum FenceError {
         /// The database's error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+}
+
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+impl Classify for FenceError {
+    fn classify(&self, _: &ClassMap) -> Failure {
+        match self {
+            Self::Stale(_) => Failure::new(Class::Superseded).not_repeatable(),
+            Self::Store { transient: true, .. } => Failure::transient(),
+            Self::Store { .. } => Failure::permanent(),
+        }
+    }
 }
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]

@@ -4,13 +4,15 @@
 //! own; the store is a [`Row`](crate::row::Row). Requests and responses are lost or delayed. Processes crash, or are frozen for longer
 //! than their lease, between the check of their guard and a write. A resource stores the highest token.
 //!
-//! A failing seed is printed with the command that replays it. `HOLDOFF_LOCK_SEEDS` sets the number of runs.
+//! A failing seed is printed with the command that replays it. `HOLDOFF_SEEDS` sets the number of runs.
 
 mod contender;
 mod network;
 mod run;
 
 use std::time::Duration;
+
+use holdoff_testbed::Seeds;
 
 use crate::Token;
 use run::{RunStats, Simulation, SimulationPlan};
@@ -113,32 +115,26 @@ fn run(seed: u64, mutant: Mutant) -> Result<RunStats, Violation> {
     Simulation::new(SimulationPlan::of(seed), mutant).run()
 }
 
-fn seeds() -> std::ops::Range<u64> {
-    let number = |name| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
-    match number("HOLDOFF_LOCK_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..holdoff_testbed::scaled("HOLDOFF_LOCK_SEEDS", 400, 2000),
-    }
-}
-
 #[test]
 fn no_property_is_violated_under_any_seed() {
-    let seeds = seeds();
+    let seeds = Seeds::new(400, 2000);
+    let runs = seeds.count();
     let (mut coverage, mut total) = (FaultCoverage::default(), RunStats::default());
-    for seed in seeds.clone() {
+    for seed in seeds {
         match run(seed, Mutant::None) {
             Ok(stats) => {
                 coverage.add(&stats.faults);
                 total.add(&stats);
             }
-            Err(violation) => panic!(
-                "seed {seed}: {violation}\nreplay: HOLDOFF_LOCK_SEED={seed} cargo test -p holdoff-lock --lib no_property_is_violated"
-            ),
+            Err(violation) => {
+                let replay = Seeds::replay(seed, "cargo test -p holdoff-lock --lib no_property_is_violated");
+                panic!("seed {seed}: {violation}\n{:?}\n{replay}", SimulationPlan::of(seed));
+            }
         }
     }
-    println!("{} seeds: {total:?}\n{coverage:?}", seeds.end - seeds.start);
-    if seeds.end - seeds.start >= 100 {
-        coverage.assert_each_in_a_third_of(seeds.end - seeds.start);
+    println!("{runs} seeds: {total:?}\n{coverage:?}");
+    if runs >= 100 {
+        coverage.assert_each_in_a_third_of(runs);
         assert!(total.acquired > total.gave_up, "{total:?}");
         assert!(total.read_back > 0, "no lost grant was ever found again: {total:?}");
         assert!(total.refused_writes > 0, "no late write was ever refused: {total:?}");

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use holdoff_policy::{Class, Failure};
+use holdoff_policy::{Class, ClassMap, Classify, Failure};
 use serde::{Deserialize, Serialize};
 
 use crate::PublicKey;
@@ -79,10 +79,10 @@ pub enum Error {
     Handler(#[from] HandlerError),
     /// A value could not be encoded. Nothing was sent.
     #[error("cannot encode the value: {0}")]
-    Encode(String),
+    Encode(#[source] postcard::Error),
     /// The bytes do not decode to a value of the expected type: the two sides disagree about the message format.
     #[error("cannot decode the received value: {0}; use the same message types on both sides")]
-    Decode(String),
+    Decode(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The link was closed on this side. Nothing was sent.
     #[error("the link is closed: create a new one")]
     Closed,
@@ -132,19 +132,6 @@ impl Error {
         )
     }
 
-    /// Converts the error to a [`Failure`], from which a policy decides when to retry. Only the caller knows whether a
-    /// retry is safe: an idempotent request may be retried, whatever [`Error::may_have_executed`] returns.
-    pub fn failure(&self) -> Failure {
-        match self {
-            Self::Unreachable { next_attempt: Some(wait), .. } => {
-                Failure::transient().with_retry_after(*wait)
-            }
-            Self::Deadline { .. } => Failure::new(Class::Timeout),
-            error if error.is_transient() => Failure::transient(),
-            _ => Failure::permanent(),
-        }
-    }
-
     /// Returns the label value used in metrics.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
@@ -157,6 +144,21 @@ impl Error {
             Self::Handler(_) => "handler",
             Self::Closed => "closed",
             Self::Encode(_) | Self::Decode(_) | Self::Listen { .. } | Self::Options(_) => "other",
+        }
+    }
+}
+
+/// Only the caller knows whether a retry is safe: an idempotent request may be retried, whatever
+/// [`Error::may_have_executed`] returns.
+impl Classify for Error {
+    fn classify(&self, _: &ClassMap) -> Failure {
+        match self {
+            Self::Unreachable { next_attempt: Some(wait), .. } => {
+                Failure::transient().with_retry_after(*wait)
+            }
+            Self::Deadline { .. } => Failure::new(Class::Timeout),
+            error if error.is_transient() => Failure::transient(),
+            _ => Failure::permanent(),
         }
     }
 }
@@ -197,9 +199,16 @@ pub enum CloseReason {
     /// The server has reached its limit of connections with this key. Check whether several places use the key.
     #[error("it has reached its limit of connections with this key")]
     TooManyWithKey,
-    /// The two sides have no protocol version in common: one of them must be updated.
-    #[error("the two sides have no protocol version in common")]
-    Version,
+    /// The two sides have no protocol version in common: the older one must be upgraded.
+    #[error(
+        "it speaks the protocol versions {oldest} to {newest}, and this side speaks others: upgrade the older side"
+    )]
+    Version {
+        /// The oldest version of the side that refuses.
+        oldest: u16,
+        /// The newest version of the side that refuses.
+        newest: u16,
+    },
     /// The server does not serve this role.
     #[error("it does not serve this role")]
     Role,
@@ -215,6 +224,16 @@ pub enum CloseReason {
     /// The application on the other side disconnected this peer.
     #[error("it disconnected this peer")]
     Disconnected,
+    /// The two sides have no version of the role in common: the older one must be upgraded.
+    #[error(
+        "it speaks the versions {oldest} to {newest} of this role, and this side speaks others: upgrade the older side"
+    )]
+    RoleVersion {
+        /// The oldest version of the side that refuses.
+        oldest: u16,
+        /// The newest version of the side that refuses.
+        newest: u16,
+    },
 }
 
 impl CloseReason {
@@ -236,12 +255,13 @@ impl CloseReason {
             Self::NotAllowed => "not_allowed",
             Self::TooManyConnections => "too_many_connections",
             Self::TooManyWithKey => "too_many_with_key",
-            Self::Version => "version",
+            Self::Version { .. } => "version",
             Self::Role => "role",
             Self::Malformed => "malformed",
             Self::ShuttingDown => "shutting_down",
             Self::IdleTimeout => "idle_timeout",
             Self::Disconnected => "disconnected",
+            Self::RoleVersion { .. } => "role_version",
         }
     }
 }

@@ -148,6 +148,14 @@ impl Link {
         }
     }
 
+    /// Returns the version of the role that both sides use on the current connection; `None` without a connection.
+    pub fn role_version(&self) -> Option<u16> {
+        match &*self.shared.state.borrow() {
+            LinkState::Connected(connection) => Some(connection.role_version()),
+            _ => None,
+        }
+    }
+
     /// Connects now. Returns at once if the link is connected, and with the last error if it waits after a failure.
     /// Cancel-safe: the link continues to connect.
     pub async fn connect(&self) -> Result<(), Error> {

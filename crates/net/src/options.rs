@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use holdoff_policy::{Beyond, Growth, Jitter, Policy, RetryAfter};
 
-use crate::wire::{AnnouncedLimits, MAX_HANDSHAKE_FRAME, MAX_ROLE};
-use crate::{Error, PublicKey, Tcp, Transport};
+use crate::wire::{AnnouncedLimits, MAX_HANDSHAKE_FRAME};
+use crate::{Error, LinkRole, PublicKey, Tcp, Transport};
 
 /// The resource limits of one connection, on either side.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -69,8 +69,8 @@ impl ConnectionLimits {
 /// The options of a link.
 #[derive(Clone)]
 pub struct LinkOptions {
-    /// The role of this side towards the server: a word of at most 64 bytes. Empty by default.
-    pub role: String,
+    /// The role of this side towards the server. Its name has at most 64 bytes, and is empty by default.
+    pub role: LinkRole,
     /// Decides when to connect again after a connection was lost or could not be made.
     ///
     /// By default the link waits a tenth of a second, then exponentially longer up to 10 s, with jitter and without a
@@ -93,7 +93,7 @@ pub struct LinkOptions {
 impl Default for LinkOptions {
     fn default() -> Self {
         Self {
-            role: String::new(),
+            role: LinkRole::default(),
             policy: reconnect(),
             slow_retry: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(10),
@@ -107,8 +107,11 @@ impl Default for LinkOptions {
 
 impl LinkOptions {
     pub(crate) fn check(&self) -> Result<(), Error> {
-        if self.role.len() > MAX_ROLE {
-            return wrong(format!("the role {:?} is longer than {MAX_ROLE} bytes", self.role));
+        if !self.role.is_valid() {
+            return wrong(format!(
+                "the role `{}` is not valid: use a name of at most 64 bytes, and at least one version",
+                self.role
+            ));
         }
         self.limits.check()
     }
@@ -146,7 +149,7 @@ pub struct ServerOptions {
     /// The peers that may connect. None by default.
     pub allow: AllowList,
     /// The roles that the server serves; empty means all.
-    pub roles: Vec<String>,
+    pub roles: Vec<LinkRole>,
     /// The number of connections. 1024.
     pub max_connections: usize,
     /// The number of connections with the same key. 4.
@@ -183,6 +186,14 @@ impl ServerOptions {
             ("max_connections_with_key", self.max_connections_with_key),
             ("max_handshakes", self.max_handshakes),
         ])?;
+        for (index, role) in self.roles.iter().enumerate() {
+            let is_repeated = self.roles.iter().skip(index + 1).any(|other| other.name() == role.name());
+            if is_repeated || !role.is_valid() {
+                return wrong(format!(
+                    "the role `{role}` is not valid: use a name of at most 64 bytes once, with at least one version"
+                ));
+            }
+        }
         self.limits.check()
     }
 }
@@ -284,7 +295,11 @@ mod tests {
         ] {
             assert!(matches!(link(limits), Err(Error::Options(_))));
         }
-        assert!(LinkOptions { role: "r".repeat(65), ..LinkOptions::default() }.check().is_err());
+        assert!(
+            LinkOptions { role: LinkRole::from("r".repeat(65).as_str()), ..LinkOptions::default() }
+                .check()
+                .is_err()
+        );
         assert!(ServerOptions { max_handshakes: 0, ..ServerOptions::default() }.check().is_err());
         assert!(ServerOptions::default().check().is_ok());
     }

@@ -22,6 +22,7 @@ use tokio::sync::mpsc;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsConnector, rustls};
 
+use crate::role::RoleOffer;
 use crate::wire::{AnnouncedLimits, Decoder, Frame, VERSION};
 use crate::{
     AllowList, CloseReason, ConnectionLimits, Handler, HandlerError, Link, LinkOptions, Peer, PeerAddress,
@@ -241,7 +242,12 @@ impl Raw {
 
 fn hello() -> Frame<'static> {
     let terms = AnnouncedLimits::new(1 << 20, Duration::from_secs(30));
-    Frame::Hello { oldest: VERSION, newest: VERSION, role: "raw", terms }
+    Frame::Hello {
+        oldest: VERSION,
+        newest: VERSION,
+        role: RoleOffer { name: "raw", oldest: 1, newest: 1 },
+        terms,
+    }
 }
 
 /// A TLS server with a raw public key that sends arbitrary bytes.

@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize, Serializer};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
+use crate::role::RoleOffer;
 use crate::{CloseReason, Error};
 
 /// The protocol version. There is no other yet.
@@ -28,9 +29,6 @@ pub(crate) const OVERHEAD: usize = 24;
 /// The size limit of a hello, a welcome or a refusal, independent of the limit for later frames.
 pub(crate) const MAX_HANDSHAKE_FRAME: usize = 512;
 
-/// The size limit of a role name.
-pub(crate) const MAX_ROLE: usize = 64;
-
 /// The size limit of a handler error's message; a longer message is truncated.
 pub(crate) const MAX_ERROR_MESSAGE: usize = 1024;
 
@@ -41,9 +39,16 @@ const STEP: usize = 16 * 1024;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Frame<'a> {
     /// The first frame of the client: its versions, its role and its limits.
-    Hello { oldest: u16, newest: u16, role: &'a str, terms: AnnouncedLimits },
-    /// The first frame of the server, which proves that the server accepts the client.
-    Welcome { version: u16, terms: AnnouncedLimits },
+    Hello {
+        oldest: u16,
+        newest: u16,
+        #[serde(borrow)]
+        role: RoleOffer<'a>,
+        terms: AnnouncedLimits,
+    },
+    /// The first frame of the server, which proves that the server accepts the client, and names the versions of the protocol
+    /// and of the role.
+    Welcome { version: u16, role_version: u16, terms: AnnouncedLimits },
     /// The closing frame: the server refuses or disconnects the client, or either side leaves.
     Close { reason: CloseReason },
     /// A request that expects a reply.
@@ -153,7 +158,7 @@ impl<'a> Frame<'a> {
             | Self::Message { payload }
             | Self::Push { payload, .. } => payload.0.len(),
             Self::Error { message, .. } => message.len(),
-            Self::Hello { role, .. } => role.len(),
+            Self::Hello { role, .. } => role.name.len(),
             Self::Welcome { .. } | Self::Close { .. } | Self::KeepAlive => 0,
         }
     }
@@ -261,16 +266,15 @@ impl Decoder {
 
 /// Encodes a value.
 pub fn encode(value: &impl Serialize) -> Result<Bytes, Error> {
-    postcard::to_stdvec(value).map(Bytes::from).map_err(|why| Error::Encode(why.to_string()))
+    postcard::to_stdvec(value).map(Bytes::from).map_err(Error::Encode)
 }
 
 /// Decodes a value. The bytes must hold nothing else.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
-    let unreadable = |why: String| Error::Decode(why);
     match postcard::take_from_bytes(bytes) {
         Ok((value, [])) => Ok(value),
-        Ok((_, rest)) => Err(unreadable(format!("{} bytes too many", rest.len()))),
-        Err(why) => Err(unreadable(why.to_string())),
+        Ok((_, rest)) => Err(Error::Decode(format!("{} bytes too many", rest.len()).into())),
+        Err(error) => Err(Error::Decode(error.into())),
     }
 }
 
@@ -283,9 +287,15 @@ mod tests {
     fn the_bytes_of_version_1() {
         let terms = AnnouncedLimits { max_frame: 1 << 20, idle_ms: 30_000 };
         let of = |frame: Frame<'_>| frame.to_bytes().to_vec();
-        let hello = Frame::Hello { oldest: 1, newest: 1, role: "device", terms };
-        assert_eq!(of(hello), b"\0\0\0\x10\0\x01\x01\x06device\x80\x80\x40\xb0\xea\x01");
-        assert_eq!(of(Frame::Welcome { version: 1, terms }), b"\0\0\0\x08\x01\x01\x80\x80\x40\xb0\xea\x01");
+        let hello = Frame::Hello {
+            oldest: 1,
+            newest: 1,
+            role: RoleOffer { name: "device", oldest: 1, newest: 2 },
+            terms,
+        };
+        assert_eq!(of(hello), b"\0\0\0\x12\0\x01\x01\x06device\x01\x02\x80\x80\x40\xb0\xea\x01");
+        let welcome = Frame::Welcome { version: 1, role_version: 2, terms };
+        assert_eq!(of(welcome), b"\0\0\0\x09\x01\x01\x02\x80\x80\x40\xb0\xea\x01");
         assert_eq!(of(Frame::Close { reason: CloseReason::NotAllowed }), b"\0\0\0\x02\x02\0");
         assert_eq!(of(Frame::Call { id: 300, payload: Payload(b"hi") }), b"\0\0\0\x06\x03\xac\x02\x02hi");
         assert_eq!(of(Frame::Reply { id: 1, payload: Payload(b"") }), b"\0\0\0\x03\x04\x01\0");
@@ -303,9 +313,10 @@ mod tests {
             let frame = Frame::Push { number: u64::MAX, payload: Payload(payload) };
             assert!(frame.to_bytes().len() - LENGTH_BYTES - payload.len() <= OVERHEAD);
         }
-        let role = "r".repeat(MAX_ROLE);
+        let name = "r".repeat(64);
+        let role = RoleOffer { name: &name, oldest: u16::MAX, newest: u16::MAX };
         let terms = AnnouncedLimits { max_frame: u32::MAX, idle_ms: u32::MAX };
-        let hello = Frame::Hello { oldest: u16::MAX, newest: u16::MAX, role: &role, terms };
+        let hello = Frame::Hello { oldest: u16::MAX, newest: u16::MAX, role, terms };
         assert!(hello.to_bytes().len() <= MAX_HANDSHAKE_FRAME);
     }
 

@@ -46,12 +46,11 @@
 
 mod ballot;
 mod configuration;
-mod deferred;
 mod id;
 pub mod log;
 pub mod slot;
 
 pub use ballot::Ballot;
 pub use configuration::{BadConfiguration, Configuration, MAX_ACCEPTORS, Tally};
-pub use deferred::Deferred;
+pub use holdoff_driver::Deferred;
 pub use id::{NodeId, Slot};

@@ -16,6 +16,7 @@ mod message;
 #[cfg(test)]
 mod model;
 mod node;
+mod progress;
 #[cfg(test)]
 mod simulation;
 mod store;
@@ -25,5 +26,5 @@ mod transfer;
 
 pub use entry::{Entry, EntryPayload, LogId, Snapshot, Term};
 pub use message::{Append, Message, VoteRequest, coalesce_appends};
-pub use node::{Input, Node, Options, Output, Rejection, StepOutput};
+pub use node::{Input, Node, Options, Output, Rejection};
 pub use store::{Promises, Record, Store};

@@ -46,7 +46,8 @@ mod state;
 
 #[cfg(feature = "http")]
 pub use classify::retry_after;
-pub use classify::{ByTrait, Classifier, Classify};
+pub use classify::{ByTrait, Classifier};
+pub use holdoff_policy::Classify;
 #[cfg(feature = "tower")]
 pub use layer::{RetryLayer, RetryService};
 #[cfg(feature = "reqwest")]

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use holdoff_policy::{Class, ClassMap, Classify, Failure};
+
 use crate::{InvalidToken, StoreUrl};
 
 /// Why a daemon does not run. It has accepted nothing.
@@ -106,6 +108,25 @@ pub enum Error {
     /// The operating system does not deliver signals to the process.
     #[error("cannot wait for signals: {0}")]
     Signals(std::io::Error),
+}
+
+/// A supervisor may start the daemon again.
+impl Classify for Error {
+    fn classify(&self, classes: &ClassMap) -> Failure {
+        match self {
+            Self::Listen { source, .. } if source.kind() == std::io::ErrorKind::AddrInUse => {
+                Failure::new(Class::Contended)
+            }
+            Self::Listen { source, .. } | Self::Directory { source, .. } | Self::Signals(source) => {
+                source.classify(classes)
+            }
+            Self::Store { source, .. } => source.classify(classes),
+            Self::Locks { source, .. } => source.classify(classes),
+            Self::Ledger(source) => source.classify(classes),
+            Self::TokenStore { transient: true, .. } => Failure::transient(),
+            _ => Failure::permanent(),
+        }
+    }
 }
 
 fn listen_hint(error: &std::io::Error) -> &'static str {

@@ -8,6 +8,7 @@
 //! - [`run`]: many runs of many strategies, side by side, as [`ResultRow`]s of a table.
 //! - [`kernel`]: the event queue, random numbers, and a simulated network of machines that fail. Simulation tests of
 //!   other crates build on it.
+//! - `kit` (a feature): machines for these tests, which run a core with the driver that production uses.
 //!
 //! # Invariants
 //!
@@ -27,6 +28,8 @@
 
 pub mod chart;
 pub mod kernel;
+#[cfg(feature = "kit")]
+pub mod kit;
 mod micros;
 pub mod report;
 mod runner;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use holdoff_policy::{Class, ClassMap};
+use holdoff_policy::{Class, ClassMap, Classify, Failure};
 
 /// An error of a store.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +51,29 @@ impl Error {
     }
 }
 
+impl Classify for Error {
+    fn classify(&self, classes: &ClassMap) -> Failure {
+        let Self::Sql(error) = self else { return Failure::permanent() };
+        match error {
+            sqlx::Error::Database(database) if database.code().is_some_and(|code| is_sqlstate(&code)) => {
+                classes.sqlstate(&database.code().unwrap_or_default()).into()
+            }
+            error if is_transient(error) => Failure::transient(),
+            _ => Failure::permanent(),
+        }
+    }
+}
+
+impl Classify for BackupError {
+    fn classify(&self, classes: &ClassMap) -> Failure {
+        match self {
+            Self::Store(error) => error.classify(classes),
+            Self::InUse => Failure::new(Class::Contended),
+            _ => Failure::permanent(),
+        }
+    }
+}
+
 /// Returns whether the operation may succeed if repeated.
 pub fn is_transient(error: &sqlx::Error) -> bool {
     match error {
@@ -64,12 +87,17 @@ pub fn is_transient(error: &sqlx::Error) -> bool {
     }
 }
 
+/// Returns whether a code is a SQLSTATE. SQLite's codes are shorter.
+fn is_sqlstate(code: &str) -> bool {
+    code.len() == 5 && !code.starts_with("00")
+}
+
 /// Returns whether a code is transient. A SQLSTATE has five characters; SQLite's codes are numbers whose low
 /// byte is the primary code.
 fn is_transient_code(code: &str) -> bool {
     const BUSY: u32 = 5;
     const LOCKED: u32 = 6;
-    if code.len() == 5 && !code.starts_with("00") {
+    if is_sqlstate(code) {
         // 57014 is a cancelled statement, which may succeed if repeated.
         let class = ClassMap::default().sqlstate(code);
         let passes = [Class::Transient, Class::RateLimited, Class::Contended, Class::Timeout];

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use holdoff_policy::{Class, ClassMap, Failure};
-use holdoff_retry::Classify;
+use holdoff_policy::{Class, ClassMap, Classify, Failure};
 
 use crate::{InvalidTask, StepId};
 

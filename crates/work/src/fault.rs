@@ -3,8 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use holdoff_policy::{Class, ClassMap, Failure};
-use holdoff_retry::Classify;
+use holdoff_policy::{Class, ClassMap, Classify, Failure};
 
 /// The reason why a run of a step did not succeed. A handler returns it in `Err`.
 ///

@@ -54,7 +54,7 @@ const DEEP: &[&str] = &[
     // Planted defects that need many seeds, and statistics.
     "holdoff-council lib simulation::contention::",
     "holdoff-council lib simulation::forgetting_used_ballots_in_a_restart_is_found",
-    "holdoff-council lib simulation::sending_a_promise_before_it_is_stored_is_found",
+    "holdoff-council lib simulation::a_driver_that_sends_before_it_stores_is_found",
     "holdoff-gossip lib simulation::scenarios::a_lying_voter",
     "holdoff-lock lib simulation::mutants::jitter_clamped",
     "holdoff-sim it election::holdoff_keeps_its_limits",

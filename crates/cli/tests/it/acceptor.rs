@@ -41,11 +41,8 @@ impl Acceptor {
         let pasted = self.greeting["acceptor"].as_str().unwrap();
         let (peer, address) = pasted.split_once('@').unwrap();
         let remote = PeerAddress { key: peer.parse().unwrap(), address: address.to_owned() };
-        let options = LinkOptions {
-            role: ROLE.to_owned(),
-            call_timeout: Duration::from_secs(20),
-            ..LinkOptions::default()
-        };
+        let options =
+            LinkOptions { role: ROLE, call_timeout: Duration::from_secs(20), ..LinkOptions::default() };
         Link::new(key, remote, options).unwrap().0
     }
 }
@@ -283,8 +280,7 @@ async fn fill(acceptor: &str) {
     let key = SecretKey::from_secret(&[7; 32]);
     let (peer, address) = acceptor.split_once('@').unwrap();
     let remote = PeerAddress { key: peer.parse().unwrap(), address: address.to_owned() };
-    let options =
-        LinkOptions { role: ROLE.to_owned(), call_timeout: CONDITION_TIMEOUT, ..LinkOptions::default() };
+    let options = LinkOptions { role: ROLE, call_timeout: CONDITION_TIMEOUT, ..LinkOptions::default() };
     let (link, _pushes) = Link::new(&key, remote, options).unwrap();
     for slot in (1..=200).map(Slot) {
         let withdrawn = vec![OperationId([1; 16]); 12_000];

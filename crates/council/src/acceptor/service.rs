@@ -111,7 +111,7 @@ impl AcceptorService {
         let (writer, thread) = Writer::start(store, settings.limits).map_err(StartError::Thread)?;
         let options = ServerOptions {
             allow: list.as_ref().map_or_else(AllowList::any, KeyList::allow),
-            roles: vec![ROLE.to_owned()],
+            roles: vec![ROLE],
             max_connections: settings.max_connections,
             max_connections_with_key: CONNECTIONS_WITH_KEY.min(settings.max_connections),
             ..ServerOptions::default()

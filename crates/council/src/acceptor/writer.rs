@@ -1,24 +1,25 @@
 //! The single writer for all councils: answers all queued requests together, after one commit.
 //!
-//! A thread takes the requests that arrived while the disk was busy and passes each to the acceptor of its council. It stores all
-//! their records in one transaction, and only then sends the answers. It never waits for a batch to fill. Because
-//! there is only one writer, two connections never race on a promise.
+//! A thread takes the requests that arrived while the disk was busy, and passes them to the driver of the acceptor. The driver
+//! stores all their records in one transaction, and only then releases the answers. The thread never waits for a batch to fill.
+//! Because there is only one writer, two connections never race on a promise.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, OnceLock};
 use std::{fmt, thread};
 
-use holdoff_paxos::Deferred;
+use holdoff_driver::{Driver, WriteOptions};
+use holdoff_policy::{ClassMap, Classify, Failure};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{mpsc, oneshot};
 
+use super::core::{AcceptorAnswer, AcceptorCore};
 use super::inspector::{CouncilIndex, CouncilPage, CouncilQuery, CouncilUsage};
 use super::stats::{AcceptorStats, StatsRecorder};
 use super::{AcceptorLimits, LinkPush, Store, StoreError};
 use crate::{
-    AcceptorRecord, AcceptorReply, AcceptorRequest, AddressedReply, CouncilAcceptor, CouncilId, PublicKey,
-    Recipient, RequestRefusal, Requester, Signature, Verifier, clock, metrics,
+    AcceptorReply, AcceptorRequest, AddressedReply, CouncilId, Recipient, Requester, Verifier, clock, metrics,
 };
 
 /// A handle to the writer. After the last clone is dropped, the writer answers the queued requests and ends.
@@ -40,6 +41,13 @@ pub(super) struct WriterInspector<W: Watcher> {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("this acceptor has stopped: {0}")]
 pub struct AcceptorStopped(pub String);
+
+/// The acceptor answers again after its process has been started again.
+impl Classify for AcceptorStopped {
+    fn classify(&self, _: &ClassMap) -> Failure {
+        Failure::permanent()
+    }
+}
 
 #[derive(Debug)]
 struct Shared<W: Watcher> {
@@ -96,8 +104,6 @@ struct ReplyPath<W: Watcher> {
     reply: oneshot::Sender<Vec<AcceptorReply>>,
 }
 
-type Batch = Deferred<Vec<(CouncilId, AcceptorRecord)>, Vec<AddressedReply>>;
-
 impl<W: Watcher> Clone for Writer<W> {
     fn clone(&self) -> Self {
         Self { queue: self.queue.clone(), shared: self.shared.clone() }
@@ -121,9 +127,8 @@ impl<W: Watcher> Writer<W> {
         let writer = WriterThread {
             limits,
             index: CouncilIndex::new(store.all()),
+            driver: Driver::new(AcceptorCore::new(limits, store.all()), WriteOptions::default()),
             store,
-            cache: CouncilCache::new(limits),
-            fresh: HashSet::new(),
             shared: shared.clone(),
             has_ended_well: false,
         };
@@ -213,9 +218,7 @@ struct WriterThread<W: Watcher> {
     limits: AcceptorLimits,
     index: CouncilIndex,
     store: Store,
-    cache: CouncilCache,
-    /// Councils that this batch creates.
-    fresh: HashSet<CouncilId>,
+    driver: Driver<AcceptorCore<ReplyPath<W>>>,
     shared: Arc<Shared<W>>,
     has_ended_well: bool,
 }
@@ -237,7 +240,7 @@ impl<W: Watcher> WriterThread<W> {
             }
             // After the commit, so that the reply shows only data that is on disk.
             for (query, reply) in queries {
-                drop(reply.send(self.index.page(&query, clock::now(), self.cache.memory())));
+                drop(reply.send(self.index.page(&query, clock::now(), self.driver.core().memory())));
             }
         }
         self.has_ended_well = true;
@@ -249,67 +252,45 @@ impl<W: Watcher> WriterThread<W> {
         if batch.is_empty() {
             return Ok(());
         }
-        let (mut paths, mut held) = (Vec::new(), Vec::new());
+        metrics::answered(batch.len());
+        self.shared.stats().answered(clock::now(), batch.len());
         for pending in batch {
-            let (path, answers) = self.answer(pending)?;
-            paths.push(path);
-            held.push(answers);
+            self.step(pending)?;
         }
-        metrics::answered(held.len());
-        self.shared.stats().answered(clock::now(), held.len());
         let (store, shared) = (&mut self.store, &self.shared);
-        let answers = Deferred::release_all(held, |records: Vec<_>| {
+        self.driver.write_through(u64::MAX, &mut no_roll, |records| {
             let begin = clock::now();
-            let written = store.write(records.into_iter().flatten());
+            let written = store.write(records);
             let end = clock::now();
             metrics::committed(end.saturating_sub(begin));
             shared.stats().committed(end, end.saturating_sub(begin));
             written
         })?;
-        for (path, answers) in paths.into_iter().zip(answers) {
-            self.reply(path, answers);
+        for AcceptorAnswer { path, replies } in self.driver.take_outputs() {
+            self.reply(path, replies);
         }
-        self.fresh.clear();
-        self.cache.make_room();
-        metrics::keeps(self.store.councils(), self.cache.memory());
+        self.driver.core_mut().make_room();
+        metrics::keeps(self.store.councils(), self.driver.core().memory());
         Ok(())
     }
 
-    fn answer(&mut self, pending: PendingRequest<W>) -> Result<(ReplyPath<W>, Batch), StoreError> {
+    fn step(&mut self, pending: PendingRequest<W>) -> Result<(), StoreError> {
         let PendingRequest { council, requester, request, is_signed, from, reply } = pending;
         let path = ReplyPath { council, kind: request.name(), from: from.as_ref().map(Watcher::id), reply };
-        if !request.only_reads() && !self.has_room_for(council) {
-            let refused = AcceptorReply::Refused { slot: None, why: RequestRefusal::TooManyCouncils };
-            return Ok((
-                path,
-                Deferred::ready(vec![AddressedReply { to: Recipient::Requester, reply: refused }]),
-            ));
-        }
         if let (AcceptorRequest::Fetch { .. }, Some(watcher)) = (&request, from) {
             self.shared.watchers().add(council, watcher);
         }
-        let known = CheckedSignature { is_signed };
-        let (held, usage) = self.cache.using(council, &self.store, |acceptor| {
-            let held = acceptor.answer(&requester, request, &known);
-            (held, CouncilUsage::of(acceptor))
-        })?;
-        if held.record().is_some() && !self.store.knows(&council) {
-            self.fresh.insert(council);
+        let load = |council| {
+            metrics::loaded();
+            self.store.load(council)
+        };
+        let asked = self.driver.core().request(council, requester, request, is_signed, path, load)?;
+        self.driver.step(0, &mut no_roll, asked);
+        let core = self.driver.core();
+        if let Some(acceptor) = core.acceptor(&council).filter(|_| core.knows(&council)) {
+            self.index.note(council, CouncilUsage::of(acceptor), clock::now());
         }
-        if self.is_known(&council) {
-            self.index.note(council, usage, clock::now());
-        }
-        let of_council = |records: Vec<_>| records.into_iter().map(|record| (council, record)).collect();
-        Ok((path, held.map_record(of_council)))
-    }
-
-    fn has_room_for(&self, council: CouncilId) -> bool {
-        self.is_known(&council) || self.store.councils() + self.fresh.len() < self.limits.councils
-    }
-
-    /// Returns whether the council has data on disk, or will have with this batch.
-    fn is_known(&self, council: &CouncilId) -> bool {
-        self.store.knows(council) || self.fresh.contains(council)
+        Ok(())
     }
 
     fn reply(&self, path: ReplyPath<W>, answers: Vec<AddressedReply>) {
@@ -359,95 +340,17 @@ impl<W: Watcher> WriterThread<W> {
     }
 }
 
+/// The random numbers of an acceptor: it draws none.
+fn no_roll() -> u32 {
+    0
+}
+
 /// Marks the writer as stopped, even if the thread ends unexpectedly.
 impl<W: Watcher> Drop for WriterThread<W> {
     fn drop(&mut self) {
         if !self.has_ended_well && self.shared.stopped.get().is_none() {
             self.stop("its writer ended unexpectedly, by a defect of this program".to_owned());
         }
-    }
-}
-
-/// A verifier with the result of a check that the connection's task has already made.
-struct CheckedSignature {
-    is_signed: bool,
-}
-
-impl Verifier for CheckedSignature {
-    fn is_signed(&self, _: &PublicKey, _: &[u8], _: &[u8], _: &Signature) -> bool {
-        self.is_signed
-    }
-}
-
-/// The core of each council. The acceptor reads a core from the disk at the first request and evicts it when memory is
-/// short.
-#[derive(Debug)]
-pub(super) struct CouncilCache {
-    limits: AcceptorLimits,
-    by_council: HashMap<CouncilId, CachedCouncil>,
-    /// The councils by their last use, least recently used first.
-    by_use: BTreeMap<u64, CouncilId>,
-    uses: u64,
-    memory: usize,
-}
-
-#[derive(Debug)]
-struct CachedCouncil {
-    acceptor: CouncilAcceptor,
-    used: u64,
-    memory: usize,
-}
-
-impl CouncilCache {
-    pub(super) fn new(limits: AcceptorLimits) -> Self {
-        Self { limits, by_council: HashMap::new(), by_use: BTreeMap::new(), uses: 0, memory: 0 }
-    }
-
-    /// Runs a function on the acceptor of a council.
-    pub(super) fn using<T>(
-        &mut self,
-        council: CouncilId,
-        store: &Store,
-        act: impl FnOnce(&mut CouncilAcceptor) -> T,
-    ) -> Result<T, StoreError> {
-        self.uses += 1;
-        let mut cached = match self.by_council.remove(&council) {
-            Some(cached) => cached,
-            None => CachedCouncil { acceptor: self.load(council, store)?, used: 0, memory: 0 },
-        };
-        let done = act(&mut cached.acceptor);
-        self.by_use.remove(&cached.used);
-        self.by_use.insert(self.uses, council);
-        cached.used = self.uses;
-        self.memory -= cached.memory;
-        cached.memory = cached.acceptor.memory();
-        self.memory += cached.memory;
-        self.by_council.insert(council, cached);
-        Ok(done)
-    }
-
-    fn load(&self, council: CouncilId, store: &Store) -> Result<CouncilAcceptor, StoreError> {
-        let mut acceptor = CouncilAcceptor::new(council, self.limits.council);
-        for stored in store.load(council)? {
-            acceptor.restore(stored);
-        }
-        metrics::loaded();
-        Ok(acceptor)
-    }
-
-    /// Evicts the least recently used acceptors until the rest fits into memory. Only data that is on disk may be
-    /// evicted, so the caller must have no records left to write.
-    pub(super) fn make_room(&mut self) {
-        while self.memory > self.limits.memory_bytes {
-            let Some((_, longest_ago)) = self.by_use.pop_first() else { return };
-            if let Some(cached) = self.by_council.remove(&longest_ago) {
-                self.memory -= cached.memory;
-            }
-        }
-    }
-
-    pub(super) fn memory(&self) -> usize {
-        self.memory
     }
 }
 

@@ -1,5 +1,3 @@
-use std::convert::Infallible;
-
 use holdoff_testbed::fault::is_injected;
 
 use super::*;
@@ -202,18 +200,11 @@ fn announced_operations_are_limited_to_the_size_of_an_answer() {
     assert_eq!(announced.iter().map(|operation| operation.id).collect::<Vec<_>>(), [id(0), id(1)]);
 }
 
-/// An acceptor with an injected defect: the wrapper alters the acceptor's state and replies.
+/// An acceptor with an injected defect.
 impl CouncilAcceptor {
-    /// Answers a request with the injected defect, if there is one.
-    pub(crate) fn answer_with_faults(
-        &mut self,
-        requester: &Requester,
-        request: AcceptorRequest,
-        verifier: &dyn Verifier,
-    ) -> DeferredReplies {
-        let AcceptorRequest::Prepare { slot, ballot, .. } = &request else {
-            return self.answer(requester, request, verifier);
-        };
+    /// Forgets a promise that a request with a lower ballot is about to overwrite, if that defect is injected.
+    pub(crate) fn race(&mut self, request: &AcceptorRequest) {
+        let AcceptorRequest::Prepare { slot, ballot, .. } = request else { return };
         if is_injected(CouncilFault::RacingPromise)
             && let Some(acceptor) = self.slots.get_mut(slot)
             && acceptor.promised() > Some(*ballot)
@@ -224,11 +215,5 @@ impl CouncilAcceptor {
                 acceptor.restore(Record::Accepted(vote));
             }
         }
-        let replies = self.answer(requester, request, verifier);
-        if !is_injected(CouncilFault::AnswerBeforeStoring) {
-            return replies;
-        }
-        let Ok(replies) = replies.release(|_| Ok::<_, Infallible>(()));
-        Deferred::ready(replies)
     }
 }

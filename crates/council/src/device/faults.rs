@@ -3,14 +3,13 @@
 //! The wrapper alters the inputs and outputs of a device; `council_acceptor/tests.rs` does the same for an acceptor. The
 //! production code knows nothing of the defects.
 
-use std::convert::Infallible;
-
+use holdoff_driver::{Core, Roll};
+use holdoff_paxos::NodeId;
 use holdoff_paxos::slot::{AcceptOutcome, AcceptReply, PromiseReply};
-use holdoff_paxos::{Deferred, NodeId};
 use holdoff_testbed::fault::is_injected;
 
 use super::round::Phase;
-use super::{Device, DeviceStep, Input, NotCommitted, Out, Outcome, Output, Record, Roll};
+use super::{Device, DeviceStep, Input, NotCommitted, Out, Outcome, Output, Record};
 use crate::machine::Machine;
 use crate::{AcceptorReply, OperationId, SlotValue};
 
@@ -36,8 +35,6 @@ pub(crate) enum CouncilFault {
     IgnoreAccepted,
     /// Two connections race on one promise of an acceptor: the last write wins, even if its ballot is lower.
     RacingPromise,
-    /// The acceptor sends a promise before it is stored, and loses it in a crash.
-    AnswerBeforeStoring,
 }
 
 impl<M: Machine> Device<M> {
@@ -57,7 +54,7 @@ impl<M: Machine> Device<M> {
         input: Input<M::Change>,
     ) -> DeviceStep<M::Change> {
         let input = self.altered(input);
-        let before = self.take_chosen_for_own(now_us, &input);
+        let mut before = self.take_chosen_for_own(now_us, &input);
         let counts = self.counts;
         let is_vote = matches!(input, Input::Reply { reply: AcceptorReply::Accepted { .. }, .. });
         let mut step = self.step(now_us, roll, input);
@@ -68,25 +65,28 @@ impl<M: Machine> Device<M> {
             self.pending.values_mut().for_each(|pending| pending.mail = None);
         }
         let mut failed = Vec::new();
-        if is_injected(CouncilFault::LosingIsFailing) && self.counts.lost_slots > counts.lost_slots {
+        let loses = is_injected(CouncilFault::LosingIsFailing) && self.counts.lost_slots > counts.lost_slots;
+        if loses {
             failed.extend(self.pending());
-            for output in &mut step.at_once {
-                if let Output::Ended { outcome: outcome @ Outcome::Committed(_), .. } = output {
+        }
+        for mut output in step.take_at_once() {
+            match &mut output {
+                Output::Ended { outcome: outcome @ Outcome::Committed(_), .. } if loses => {
                     *outcome = Outcome::NotCommitted(NotCommitted::Deadline);
                 }
-            }
-        }
-        if is_injected(CouncilFault::TimeoutIsFailure) {
-            step.at_once.retain(|output| match output {
-                Output::Ended { id, outcome: Outcome::Unknown } if self.pending.contains_key(id) => {
+                Output::Ended { id, outcome: Outcome::Unknown }
+                    if is_injected(CouncilFault::TimeoutIsFailure) && self.pending.contains_key(id) =>
+                {
                     failed.push(*id);
-                    false
+                    continue;
                 }
-                _ => true,
-            });
+                _ => {}
+            }
+            step.at_once(output);
         }
-        let after = self.fail(now_us, failed);
-        merged([before, step, after])
+        before.append(step);
+        before.append(self.fail(now_us, failed));
+        before
     }
 
     fn altered(&self, input: Input<M::Change>) -> Input<M::Change> {
@@ -130,7 +130,7 @@ impl<M: Machine> Device<M> {
                 self.end_as_decided(id, Outcome::Committed(slot), &mut out);
             }
         }
-        out.into_step()
+        out.step
     }
 
     fn is_chosen_by(&self, input: &Input<M::Change>) -> bool {
@@ -148,7 +148,7 @@ impl<M: Machine> Device<M> {
         for id in ids {
             self.end(id, Outcome::NotCommitted(NotCommitted::Deadline), &mut out);
         }
-        out.into_step()
+        out.step
     }
 }
 
@@ -162,19 +162,4 @@ fn ignore_accepted(reply: &mut AcceptorReply) {
     if let Some(PromiseReply::Promise { accepted, .. }) = promise {
         *accepted = None;
     }
-}
-
-/// Joins consecutive steps into one.
-fn merged<W: Clone>(steps: [DeviceStep<W>; 3]) -> DeviceStep<W> {
-    let (mut at_once, mut records, mut held, mut is_urgent) = (Vec::new(), Vec::new(), Vec::new(), false);
-    for step in steps {
-        at_once.extend(step.at_once);
-        records.extend(step.deferred.record().into_iter().flatten().cloned());
-        let Ok(outputs) = step.deferred.release(|_| Ok::<_, Infallible>(()));
-        held.extend(outputs);
-        is_urgent |= step.is_urgent;
-    }
-    let deferred =
-        if records.is_empty() { Deferred::ready(held) } else { Deferred::until_stored(records, held) };
-    DeviceStep { at_once, deferred, is_urgent }
 }

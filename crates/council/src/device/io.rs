@@ -31,8 +31,21 @@ pub enum Input<W> {
         /// The message.
         reply: AcceptorReply,
     },
+    /// Records of the device are on disk. The device has requested this input with
+    /// [`return_when_stored`](holdoff_driver::Step::return_when_stored).
+    Stored(StoredMark),
     /// Time has passed.
     Tick,
+}
+
+/// The records of a device that are on disk, as far as the device waits for them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StoredMark {
+    pub(super) reserve: AttemptReserve,
+    /// The number of submitted operations.
+    pub(super) submissions: u64,
+    /// The number of operations that the device has ended by itself.
+    pub(super) ends: u64,
 }
 
 /// An action for the caller.

@@ -15,8 +15,8 @@ pub(super) struct Pending<W> {
     pub(super) change: W,
     pub(super) mail: Option<Mail>,
     birth_slot: Slot,
-    /// Whether the operation is on disk.
-    is_stored: bool,
+    /// The number of the submission whose record is not on disk yet; `None` if it is.
+    unstored: Option<u64>,
     /// The time at which the caller stops waiting; `None` if no caller waits any more.
     deadline_us: Option<u64>,
     /// Whether other nodes may know the operation. If so, they may have it decided without this device.
@@ -30,22 +30,30 @@ pub(super) struct Pending<W> {
     is_internal: bool,
 }
 
+/// An operation that the device has ended by itself, and whose end is not on disk.
+#[derive(Clone, Debug)]
+pub(super) struct Ending {
+    pub(super) number: u64,
+    outcome: Outcome,
+}
+
 impl<W> Pending<W> {
     /// Creates a pending operation from the record of an earlier process, which may have sent it to any node.
     pub(super) fn restored(change: W, mail: Option<Mail>, birth_slot: Slot) -> Self {
-        let (is_exposed, is_stored, is_internal) = (true, true, false);
-        let (deadline_us, withdrawing, built) = (None, None, None);
-        Self { change, mail, birth_slot, is_stored, deadline_us, is_exposed, withdrawing, built, is_internal }
+        let (is_exposed, is_internal) = (true, false);
+        let (unstored, deadline_us, withdrawing, built) = (None, None, None, None);
+        Self { change, mail, birth_slot, unstored, deadline_us, is_exposed, withdrawing, built, is_internal }
     }
 
-    pub(super) fn is_on_disk(&mut self) {
-        self.is_stored = true;
+    /// Notes that all submissions up to this number are on disk.
+    pub(super) fn stored(&mut self, submissions: u64) {
+        self.unstored = self.unstored.filter(|submission| *submission > submissions);
     }
 
     /// Returns whether the device may send the operation to other nodes. If they have it decided, the device must
     /// still have its mail message after a crash.
     fn may_be_sent(&self) -> bool {
-        self.is_stored || self.mail.is_none()
+        self.unstored.is_none() || self.mail.is_none()
     }
 
     pub(super) fn wakes_at_us(&self) -> Option<u64> {
@@ -73,6 +81,10 @@ impl<M: Machine> Device<M> {
             }
             None => {}
         }
+        // The caller of the ended operation has not received its outcome yet. It holds for this caller as well.
+        if let Some(ending) = self.ending.get(&id) {
+            return out.end_when_stored(id, ending.outcome.clone());
+        }
         if let Some(known) = self.pending.get_mut(&id) {
             // A caller waits for the operation again.
             known.deadline_us = known.withdrawing.is_none().then_some(deadline_us);
@@ -91,9 +103,10 @@ impl<M: Machine> Device<M> {
             out.store(submitted);
         }
         self.reserve(out);
+        self.submissions += 1;
         let fresh = Pending {
             deadline_us: Some(deadline_us),
-            is_stored: false,
+            unstored: Some(self.submissions),
             is_exposed: false,
             ..Pending::restored(change, mail, birth_slot)
         };
@@ -114,9 +127,10 @@ impl<M: Machine> Device<M> {
         let id = OperationId(rolls.into_iter().fold(0, |id, roll| id << 32 | roll).to_be_bytes());
         let birth_slot = self.state.applied();
         out.store(Record::Submitted { id, change: change.clone(), mail: None, birth_slot });
+        self.submissions += 1;
         let is_internal = Pending {
             is_exposed: false,
-            is_stored: false,
+            unstored: Some(self.submissions),
             is_internal: true,
             ..Pending::restored(change, None, birth_slot)
         };
@@ -295,6 +309,8 @@ impl<M: Machine> Device<M> {
         let Some(pending) = self.pending.remove(&id) else { return };
         self.announced.forget(&id);
         out.store(Record::Ended { id });
+        self.ends += 1;
+        self.ending.insert(id, Ending { number: self.ends, outcome: outcome.clone() });
         if !pending.is_internal {
             out.end_when_stored(id, outcome);
         }

@@ -125,9 +125,14 @@ impl UsedAttempts {
         Some(self.asked)
     }
 
-    /// Notes that all records so far are on disk.
-    pub(super) fn are_stored(&mut self) {
-        self.reserved = self.asked;
+    /// Returns the last reserve that the device has requested from its disk.
+    pub(super) fn asked(&self) -> AttemptReserve {
+        self.asked
+    }
+
+    /// Notes that this reserve is on disk. Later reserves are never smaller.
+    pub(super) fn stored(&mut self, reserve: AttemptReserve) {
+        self.reserved = reserve;
     }
 
     /// Removes the slots that are decided.

@@ -112,7 +112,7 @@ pub(super) fn link(
     options: &LinkOptions,
 ) -> Result<(Link, PushReceiver), Error> {
     let remote = PeerAddress { key: acceptor, address: address.to_owned() };
-    let options = LinkOptions { role: ROLE.to_owned(), ..options.clone() };
+    let options = LinkOptions { role: ROLE, ..options.clone() };
     Ok(Link::new(key, remote, options)?)
 }
 

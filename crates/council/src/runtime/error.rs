@@ -1,6 +1,10 @@
 //! The errors of a device.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+
+use holdoff_disk::DiskError;
+use holdoff_policy::{Class, ClassMap, Classify, Failure};
 
 use crate::machine::InvalidOperation;
 use crate::{CouncilId, PublicKey};
@@ -41,7 +45,7 @@ pub enum Error {
         "the device's disk has failed: {0}. The device continues its pending operations when it is opened again; if \
          the disk is lost, let a member remove this device, and join again from an empty directory"
     )]
-    Disk(String),
+    Disk(#[from] DiskError),
     /// A key file cannot be read or written.
     #[error(transparent)]
     Key(#[from] holdoff_net::KeyFileError),
@@ -68,11 +72,31 @@ pub enum Error {
     OperationsPending(usize),
     /// The device has stopped. The outcome of its pending operations is unknown; it continues them at the next start.
     #[error("the device has stopped: {0}")]
-    Stopped(String),
+    Stopped(#[source] Arc<dyn std::error::Error + Send + Sync>),
     /// No invitation has arrived.
     #[error("no invitation has arrived within {0:?}: let a member add the key, and join again")]
     NotInvited(std::time::Duration),
     /// The device has reached its limit of concurrent requests. Nothing has changed.
     #[error("the device has reached its limit of concurrent requests: retry later")]
     Busy,
+}
+
+impl Error {
+    /// Creates the error of a device that has stopped for this reason.
+    pub(super) fn stopped(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Stopped(Arc::from(why.into()))
+    }
+}
+
+/// An operation may be repeated under its id.
+impl Classify for Error {
+    fn classify(&self, classes: &ClassMap) -> Failure {
+        match self {
+            Self::Net(error) => error.classify(classes),
+            Self::Busy | Self::Rotating | Self::OperationsPending(_) => Failure::transient().local(),
+            Self::NotInvited(_) => Failure::new(Class::Timeout),
+            Self::InUse(_) => Failure::new(Class::Contended),
+            _ => Failure::permanent(),
+        }
+    }
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use holdoff_disk::DiskError;
 use holdoff_net::SecretKey;
 
 use super::Error;
@@ -18,7 +19,7 @@ pub(super) struct Folder {
 impl Folder {
     /// Opens the device's directory, and creates it if it does not exist.
     pub(super) fn make(path: &Path) -> Result<Self, Error> {
-        let failed = |error: io::Error| Error::Disk(format!("{}: {error}", path.display()));
+        let failed = |error: io::Error| DiskError::at(path, error);
         let folder = Self { path: path.to_owned() };
         holdoff_disk::directory::create(&folder.keys_path()).map_err(failed)?;
         Ok(folder)
@@ -65,7 +66,7 @@ impl Folder {
 
     /// Lists the keys of the device.
     pub(super) fn keys(&self) -> Result<Vec<PublicKey>, Error> {
-        let failed = |error: io::Error| Error::Disk(format!("{}: {error}", self.keys_path().display()));
+        let failed = |error: io::Error| DiskError::at(&self.keys_path(), error);
         let mut keys = Vec::new();
         for entry in fs::read_dir(self.keys_path()).map_err(failed)? {
             let name = entry.map_err(failed)?.file_name();

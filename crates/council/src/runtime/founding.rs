@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use holdoff_disk::DiskError;
 use holdoff_net::{LinkOptions, PeerAddress, SecretKey};
 
 use super::acceptor_link::{identify, link};
@@ -43,7 +44,7 @@ impl Council<Members> {
             identified.push(identify_acceptor(&key, address, options).await?);
         }
         let mut id = [0; 16];
-        getrandom::fill(&mut id).map_err(|error| Error::Disk(error.to_string()))?;
+        getrandom::fill(&mut id).map_err(DiskError::new)?;
         let council = CouncilId(id);
         let state = CouncilState::new(council, Members::create(public, name, identified)?);
         store.initialize(&DeviceIdentity { council, key: public }, &state.snapshot())?;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use holdoff_driver::Core as _;
 use holdoff_net::{Link, LinkOptions, PeerAddress, SecretKey};
 use holdoff_paxos::{Configuration, Tally};
 

@@ -13,8 +13,11 @@
 //! | `mail` | operation | a mail message to post |
 
 use std::path::Path;
+use std::sync::Arc;
 
+use holdoff_disk::DiskError;
 use holdoff_disk::store::{MetadataTable, OpenError, OpenStore, StoreSchema};
+use holdoff_driver::Disk;
 use holdoff_paxos::Slot;
 use holdoff_paxos::slot::BallotRecord;
 use redb::{ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
@@ -63,14 +66,14 @@ impl Store {
             OpenError::InUse => Error::InUse(path.to_owned()),
             OpenError::Format(found) => Error::Format { found, known: FORMAT },
             OpenError::Disk(why) => Error::Disk(why),
-            OpenError::NoMetadata => Error::Disk(OpenError::NoMetadata.to_string()),
+            OpenError::NoMetadata => Error::Disk(DiskError::new(OpenError::NoMetadata)),
         })
     }
 
     /// Opens the store on a storage backend. An empty store gets this incarnation.
     #[cfg(test)]
     fn open_with(backend: impl redb::StorageBackend, fresh: u64) -> Result<Self, Error> {
-        SCHEMA.open_on(backend, fresh).map(Self).map_err(|error| Error::Disk(error.to_string()))
+        SCHEMA.open_on(backend, fresh).map(Self).map_err(|error| Error::Disk(DiskError::new(error)))
     }
 
     /// Returns the incarnation of the store, drawn when it was created.
@@ -110,10 +113,7 @@ impl Store {
     }
 
     /// Stores the records in one transaction. They are on disk when this function returns.
-    pub(super) fn write<W: Serialize>(
-        &self,
-        records: impl IntoIterator<Item = Record<W>>,
-    ) -> Result<(), Error> {
+    fn put_all<W: Serialize>(&self, records: Vec<Record<W>>) -> Result<(), Error> {
         let transaction = self.0.database.begin_write().map_err(disk)?;
         for record in records {
             put(&transaction, record)?;
@@ -179,6 +179,14 @@ impl Store {
     }
 }
 
+impl<W: Serialize> Disk<Record<W>> for Arc<Store> {
+    type Error = Error;
+
+    fn write(&mut self, records: Vec<Record<W>>) -> Result<(), Error> {
+        self.put_all(records)
+    }
+}
+
 fn create_tables(writing: &WriteTransaction) -> Result<(), redb::TableError> {
     writing.open_table(IDENTITY)?;
     writing.open_table(APPLIED)?;
@@ -237,15 +245,16 @@ fn remove(transaction: &WriteTransaction, rows: Rows, id: &OperationId) -> Resul
 }
 
 fn encode(what: &impl Serialize) -> Result<Vec<u8>, Error> {
-    postcard::to_allocvec(what).map_err(|error| Error::Disk(error.to_string()))
+    postcard::to_allocvec(what).map_err(|error| Error::Disk(DiskError::new(error)))
 }
 
 fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
-    postcard::from_bytes(bytes).map_err(|error| Error::Disk(format!("a row cannot be decoded: {error}")))
+    postcard::from_bytes(bytes)
+        .map_err(|error| Error::Disk(DiskError::within("a row cannot be decoded", error)))
 }
 
 fn disk(error: impl Into<redb::Error>) -> Error {
-    Error::Disk(error.into().to_string())
+    Error::Disk(DiskError::new(error.into()))
 }
 
 #[cfg(test)]

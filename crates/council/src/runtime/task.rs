@@ -1,4 +1,8 @@
-//! The task that owns a device. It waits for messages, commands and timers at once.
+//! The task that owns a device.
+//!
+//! ```text
+//! replies, commands, timers ──▶ driver of the device ──▶ writes ──▶ thread of the disk ──▶ driver ──▶ requests, answers
+//! ```
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -6,8 +10,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fastrand::Rng;
+use holdoff_disk::DiskError;
+use holdoff_driver::{DiskThread, Driver, WriteOptions, Written};
 use holdoff_net::SignatureCache;
-use holdoff_paxos::{Deferred, NodeId};
+use holdoff_paxos::NodeId;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use super::acceptor_link::{AcceptorLink, LinkContext, ReceivedReply};
@@ -22,8 +28,10 @@ use crate::{
     AcceptorRequest, CouncilState, Device, Input, Mail, OperationId, Outcome, Output, PublicKey, Record, Slot,
 };
 
-/// The maximum number of inputs that are processed together and stored in one transaction.
+/// The maximum number of events that the task handles before it begins a write.
 const BATCH: usize = 64;
+/// The number of records that wait for the disk from which on the task accepts no further events.
+const MAX_UNWRITTEN: usize = 16 * 1024;
 /// The maximum number of callers that wait until no operation is pending.
 const SETTLING: usize = 256;
 
@@ -51,22 +59,15 @@ pub(super) struct Submission<M: Machine> {
 enum Event<M: Machine> {
     Reply(ReceivedReply),
     Command(Command<M>),
+    Written(Written),
     Tick,
 }
 
-type Unstored<M> = Deferred<Vec<Record<<M as Machine>::Change>>, Vec<Output>>;
-
-/// The task stores records that are not urgent after this many steps, or this long after the first of them.
-const BACKLOG: usize = 256;
-const SOON: Duration = Duration::from_millis(10);
-
 pub(super) struct Task<M: Machine> {
-    device: Device<M>,
+    driver: Driver<Device<M>>,
     store: Arc<Store>,
-    /// The records to store, in order, with the outputs that wait for them.
-    backlog: Vec<Unstored<M>>,
-    store_at: Option<Instant>,
-    is_urgent: bool,
+    disk: DiskThread<Record<M::Change>>,
+    writes: mpsc::UnboundedReceiver<Result<Written, Error>>,
     folder: Folder,
     settings: Settings,
     context: LinkContext,
@@ -132,13 +133,16 @@ where
         };
         let (key, current) = watch::channel(key);
         let (rotating, under_way) = watch::channel(rotation(&device));
-        let started = clock::now();
+        let (started, store) = (clock::now(), Arc::new(store));
+        let (finished, writes) = mpsc::unbounded_channel();
+        let disk =
+            DiskThread::start("council disk", store.clone(), move |result| drop(finished.send(result)))
+                .map_err(DiskError::new)?;
         let mut task = Self {
-            device,
-            store: Arc::new(store),
-            backlog: Vec::new(),
-            store_at: None,
-            is_urgent: false,
+            driver: Driver::new(device, WriteOptions::default()),
+            store,
+            disk,
+            writes,
             folder,
             context,
             links: BTreeMap::new(),
@@ -165,63 +169,84 @@ where
 
     /// Runs until it is stopped, the last handle is dropped, or the disk fails.
     pub(super) async fn run(mut self) {
-        let mut why = "it was closed".to_owned();
-        while self.stopping.is_none()
-            && let Some(event) = self.next().await
-        {
-            if let Err(error) = self.turn(event).await {
+        let why: Arc<dyn std::error::Error + Send + Sync> = match self.run_until_stopped().await {
+            Ok(()) => Arc::from(Box::from("it was closed")),
+            Err(error) => {
                 tracing::error!(%error, "stopped the device");
-                why = error.to_string();
-                break;
+                Arc::new(error)
             }
-        }
-        if let Err(error) = self.store_backlog().await {
-            tracing::error!(%error, "failed to store the last decisions; the device learns them again at its next start");
-        }
-        let stopping = self.stopping.take();
-        for reply in self.waiting.drain().flat_map(|(_, replies)| replies) {
+        };
+        let Self { disk, store, stopping, mut waiting, .. } = self;
+        for reply in waiting.drain().flat_map(|(_, replies)| replies) {
             drop(reply.send(Err(Error::Stopped(why.clone()))));
         }
         // The store is closed before a caller learns of the end.
-        drop(self);
+        drop(store);
+        drop(tokio::task::spawn_blocking(move || disk.join()).await);
         let _ = stopping.map(|reply| reply.send(()));
     }
 
-    async fn next(&mut self) -> Option<Event<M>> {
-        let mut wake = clock::after_us(self.started, self.device.wake_at());
+    async fn run_until_stopped(&mut self) -> Result<(), Error> {
+        while self.stopping.is_none()
+            && let Some(event) = self.next().await?
+        {
+            if let Err(error) = self.turn(event).await {
+                if !matches!(error, Error::Disk(_))
+                    && let Err(unstored) = self.flush().await
+                {
+                    tracing::error!(error = %unstored, "failed to store the last records of the device");
+                }
+                return Err(error);
+            }
+        }
+        self.flush().await
+    }
+
+    async fn next(&mut self) -> Result<Option<Event<M>>, Error> {
+        let write_at_us = self.driver.write_at_us().unwrap_or(u64::MAX);
+        let mut wake = clock::after_us(self.started, self.driver.core().wake_at().min(write_at_us));
         if !self.catch_ups.is_empty() {
             wake = wake.min(self.read_again);
         }
-        wake = self.store_at.map_or(wake, |store_at| store_at.min(wake));
         if wake <= clock::now() {
-            return Some(Event::Tick);
+            return Ok(Some(Event::Tick));
         }
-        tokio::select! {
-            reply = self.inbox.recv() => reply.map(Event::Reply),
-            command = self.commands.recv() => command.map(Event::Command),
+        let has_room = self.has_room();
+        Ok(tokio::select! {
+            reply = self.inbox.recv(), if has_room => reply.map(Event::Reply),
+            command = self.commands.recv(), if has_room => command.map(Event::Command),
+            finished = self.writes.recv() => Some(Event::Written(written(finished)?)),
             () = clock::sleep_until(wake) => Some(Event::Tick),
-        }
+        })
     }
 
-    /// Processes an event and all events that have arrived meanwhile, and stores their records together.
+    fn has_room(&self) -> bool {
+        self.driver.unwritten() < MAX_UNWRITTEN
+    }
+
+    /// Handles an event and all events that have arrived meanwhile, and begins one write for their records.
     async fn turn(&mut self, first: Event<M>) -> Result<(), Error> {
-        let before = self.device.state().applied();
+        let before = self.driver.core().state().applied();
         self.take(first)?;
         for _ in 1..BATCH {
+            if !self.has_room() {
+                break;
+            }
             let reply = self.inbox.try_recv().map(Event::Reply);
             let Ok(more) = reply.or_else(|_| self.commands.try_recv().map(Event::Command)) else { break };
             self.take(more)?;
         }
-        let is_time = self.store_at.is_some_and(|store_at| store_at <= clock::now());
-        if self.is_urgent || is_time || self.backlog.len() >= BACKLOG {
-            self.store_backlog().await?;
+        if let Some(write) = self.driver.begin_write(clock::since_us(self.started)) {
+            self.disk.write(write);
         }
-        self.metrics_recorder.counted(self.device.counts());
-        if self.device.state().applied() != before {
+        self.metrics_recorder.counted(self.driver.core().counts());
+        if self.driver.core().state().applied() != before {
             self.switch_key().await?;
         }
         self.end_rotation();
-        if let Some((id, outcome)) = self.rotated.take() {
+        if self.rotating.borrow().is_none()
+            && let Some((id, outcome)) = self.rotated.take()
+        {
             self.answer(id, &outcome);
         }
         self.serve_catch_ups();
@@ -232,6 +257,7 @@ where
     fn take(&mut self, event: Event<M>) -> Result<(), Error> {
         match event {
             Event::Tick => return self.step(Input::Tick),
+            Event::Written(written) => return self.finish_write(written),
             Event::Reply(ReceivedReply { from, reply, tag }) => {
                 self.catch_ups.record_reply(from, tag, &reply);
                 return self.step(Input::Reply { from, reply });
@@ -249,32 +275,52 @@ where
         Ok(())
     }
 
-    /// Runs a step of the core and performs its immediate outputs, so that the acceptors' disks work in parallel with
-    /// this one.
+    /// Passes an input to the device. Outputs that wait for no record leave now, so that the acceptors' disks work in parallel
+    /// with this one.
     fn step(&mut self, input: Input<M::Change>) -> Result<(), Error> {
-        let now_us = clock::since_us(self.started);
-        let (rolls, before) = (&mut self.rolls, self.device.state().applied());
-        let step = self.device.step(now_us, &mut || rolls.u32(..), input);
-        if self.device.state().applied() != before {
-            self.context.applied.store(self.device.state().applied().0, Ordering::Relaxed);
+        let (now_us, before) = (clock::since_us(self.started), self.driver.core().state().applied());
+        self.driver.step(now_us, &mut || self.rolls.u32(..), input);
+        self.perform_outputs(before)
+    }
+
+    /// Releases the outputs that waited for a write.
+    fn finish_write(&mut self, written: Written) -> Result<(), Error> {
+        let (now_us, before) = (clock::since_us(self.started), self.driver.core().state().applied());
+        self.driver.finish_write(now_us, &mut || self.rolls.u32(..), written);
+        self.perform_outputs(before)
+    }
+
+    fn perform_outputs(&mut self, before: Slot) -> Result<(), Error> {
+        let applied = self.driver.core().state().applied();
+        if applied != before {
+            self.context.applied.store(applied.0, Ordering::Relaxed);
             self.view = None;
             self.sync_links()?;
         }
-        for output in step.at_once {
+        for output in self.driver.take_outputs() {
             self.perform(output);
-        }
-        self.is_urgent |= step.is_urgent;
-        if step.is_urgent || step.deferred.record().is_some() {
-            self.backlog.push(step.deferred);
-            self.store_at.get_or_insert_with(|| clock::now() + SOON);
         }
         Ok(())
     }
 
+    /// Waits until all records are on disk.
+    async fn flush(&mut self) -> Result<(), Error> {
+        loop {
+            if let Some(write) = self.driver.begin_write_now() {
+                self.disk.write(write);
+            }
+            if self.driver.is_stored() {
+                return Ok(());
+            }
+            let written = written(self.writes.recv().await)?;
+            self.finish_write(written)?;
+        }
+    }
+
     fn submit(&mut self, submission: Submission<M>) -> Result<(), Error> {
         let Submission { id, change, mail, deadline, reply } = submission;
-        let successor = self.device.state().machine().successor(&change);
-        let under_way = self.device.pending().filter(|pending| *pending != id).count();
+        let successor = self.driver.core().state().machine().successor(&change);
+        let under_way = self.driver.core().pending().filter(|pending| *pending != id).count();
         let refused = match *self.rotating.borrow() {
             Some(rotation) if rotation.id != id => Some(Error::Rotating),
             _ if successor.is_some() && under_way > 0 => Some(Error::OperationsPending(under_way)),
@@ -292,29 +338,6 @@ where
         let deadline_us = clock::since_us(self.started).saturating_add(deadline_us);
         self.metrics_recorder.submitted(id);
         self.step(Input::Submit { id, change, mail, deadline_us })
-    }
-
-    /// Stores the backlog and performs the outputs that waited for it.
-    async fn store_backlog(&mut self) -> Result<(), Error> {
-        (self.is_urgent, self.store_at) = (false, None);
-        let steps = std::mem::take(&mut self.backlog);
-        let released = if steps.iter().any(|step| step.record().is_some()) {
-            let store = self.store.clone();
-            let storing = move || {
-                Deferred::release_all(steps, |records: Vec<Vec<Record<M::Change>>>| {
-                    store.write(records.into_iter().flatten())
-                })
-            };
-            let stored = tokio::task::spawn_blocking(storing).await;
-            stored.map_err(|error| Error::Stopped(error.to_string()))??
-        } else {
-            Deferred::release_all(steps, |_| Ok::<_, Error>(()))?
-        };
-        self.device.stored();
-        for output in released.into_iter().flatten() {
-            self.perform(output);
-        }
-        Ok(())
     }
 
     fn perform(&mut self, output: Output) {
@@ -335,7 +358,7 @@ where
                 }
             }
             Output::Applied(applied) => {
-                self.metrics_recorder.applied(&applied, applied.author == self.device.key());
+                self.metrics_recorder.applied(&applied, applied.author == self.driver.core().key());
                 // An error means that there is no subscriber.
                 drop(self.events.send(CouncilEvent::Applied(Arc::new(applied))));
             }
@@ -351,7 +374,7 @@ where
 
     /// Opens links to all current acceptors, and closes the others.
     fn sync_links(&mut self) -> Result<(), Error> {
-        let acceptors = self.device.state().machine().acceptors();
+        let acceptors = self.driver.core().state().machine().acceptors();
         // An acceptor that was removed and added at another address has the same id and another link.
         self.links.retain(|id, link| acceptors.get(id).is_some_and(|acceptor| link.leads_to(acceptor)));
         for (id, acceptor) in acceptors {
@@ -364,13 +387,13 @@ where
 
     /// Switches to the new key, if the council has decided a rotation.
     async fn switch_key(&mut self) -> Result<(), Error> {
-        let old = self.device.key();
-        let Some(new) = successor(&self.folder, &old, self.device.state())? else { return Ok(()) };
-        self.store_backlog().await?;
+        let old = self.driver.core().key();
+        let Some(new) = successor(&self.folder, &old, self.driver.core().state())? else { return Ok(()) };
+        self.flush().await?;
         let identity = DeviceIdentity { council: self.context.council, key: new };
         self.store.set_key(&new)?;
         let (device, key) = open_device::<M>(&self.folder, &self.store, &identity, &self.settings)?;
-        self.device = device;
+        self.driver = Driver::new(device, WriteOptions::default());
         self.metrics_recorder = MetricsRecorder::default();
         self.context.key = key.clone();
         self.key.send_replace(key);
@@ -383,11 +406,12 @@ where
     /// Accepts operations again when a rotation has ended, and deletes the new key if the rotation failed.
     fn end_rotation(&mut self) {
         let Some(rotation) = *self.rotating.borrow() else { return };
-        if self.device.pending().any(|id| id == rotation.id) {
+        // After a crash the device resumes a rotation whose end is not on disk, and then needs its key.
+        if !self.driver.is_stored() || self.driver.core().pending().any(|id| id == rotation.id) {
             return;
         }
-        let is_used =
-            self.device.key() == rotation.to || self.device.state().machine().may_propose(&rotation.to);
+        let is_used = self.driver.core().key() == rotation.to
+            || self.driver.core().state().machine().may_propose(&rotation.to);
         if !is_used {
             self.folder.forget_key(&rotation.to);
         }
@@ -407,13 +431,13 @@ where
         if self.catch_ups.is_empty() {
             return;
         }
-        let Some(configuration) = self.device.state().configuration() else { return };
-        self.catch_ups.answer(self.device.state().applied(), &configuration);
+        let Some(configuration) = self.driver.core().state().configuration() else { return };
+        self.catch_ups.answer(self.driver.core().state().applied(), &configuration);
         if self.read_again > clock::now() {
             return;
         }
         self.read_again = clock::now() + AGAIN;
-        let after = self.device.state().applied();
+        let after = self.driver.core().state().applied();
         for (node, tag) in self.catch_ups.unanswered(&configuration) {
             if let Some(link) = self.links.get(&node) {
                 link.request(AcceptorRequest::Fetch { after }, tag);
@@ -423,8 +447,9 @@ where
 
     fn serve_settled(&mut self) {
         if !self.settling.is_empty()
-            && !self.device.has_undelivered()
-            && self.device.pending().next().is_none()
+            && self.driver.is_stored()
+            && !self.driver.core().has_undelivered()
+            && self.driver.core().pending().next().is_none()
         {
             for reply in self.settling.drain(..) {
                 let _ = reply.send(Ok(()));
@@ -433,31 +458,36 @@ where
     }
 
     fn view(&mut self) -> Arc<CouncilState<M>> {
-        let device = &self.device;
+        let device = self.driver.core();
         self.view.get_or_insert_with(|| Arc::new(device.state().clone())).clone()
     }
 
     fn status(&self) -> DeviceStatus {
-        let state = self.device.state();
+        let state = self.driver.core().state();
         let watched = |(id, acceptor): (&NodeId, &crate::machine::AcceptorInfo)| {
             let link = self.links.get(id)?;
             Some(AcceptorStatus { id: *id, acceptor: acceptor.clone(), health: link.health() })
         };
         DeviceStatus {
             council: state.council(),
-            key: self.device.key(),
-            node: self.device.id(),
-            is_member: state.machine().may_propose(&self.device.key()),
+            key: self.driver.core().key(),
+            node: self.driver.core().id(),
+            is_member: state.machine().may_propose(&self.driver.core().key()),
             applied: state.applied(),
             compacted: state.compacted(),
             chain: state.chain(),
-            pending: self.device.pending().collect(),
-            unposted_mail: self.device.unposted_mail().count(),
-            round_trip: Duration::from_micros(self.device.round_trip_us()),
+            pending: self.driver.core().pending().collect(),
+            unposted_mail: self.driver.core().unposted_mail().count(),
+            round_trip: Duration::from_micros(self.driver.core().round_trip_us()),
             acceptors: state.machine().acceptors().iter().filter_map(watched).collect(),
-            counts: *self.device.counts(),
+            counts: *self.driver.core().counts(),
         }
     }
+}
+
+/// Returns the result of the next write.
+fn written(finished: Option<Result<Written, Error>>) -> Result<Written, Error> {
+    finished.ok_or_else(|| DiskError::new("the disk's thread has stopped without a reason"))?
 }
 
 /// Restores the device and its key from the directory.
@@ -468,7 +498,7 @@ fn open_device<M: Machine>(
     settings: &Settings,
 ) -> Result<(Device<M>, holdoff_net::SecretKey), Error> {
     let key = folder.key(&identity.key)?;
-    let no_state = || Error::Disk("the stored state cannot be decoded".to_owned());
+    let no_state = || DiskError::new("the stored state cannot be decoded");
     let snapshot = store.snapshot()?.ok_or_else(no_state)?;
     let state = CouncilState::restore(identity.council, &snapshot).ok_or_else(no_state)?;
     let me = NodeId::derive(identity.key.as_bytes(), store.incarnation());

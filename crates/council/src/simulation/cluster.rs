@@ -2,11 +2,14 @@
 
 use holdoff_sim::Micros;
 use holdoff_sim::kernel::{Incident, Latency, LinkModel, NodeId, SimRng, Skew, World, mix};
+use holdoff_testbed::Seeds;
 
-use super::node::{ACCEPTORS, Common, Dying, FIRST_DEVICE, Machine, SPARE, acceptor, key};
+use super::node::{
+    ACCEPTORS, Common, FIRST_DEVICE, Machine, SPARE, acceptor, acceptor_of, counts, device_of, key, submit,
+};
 use super::oracle::{Oracle, Violation};
 use crate::machine::{CouncilChange, Machine as _, Members};
-use crate::{Device, DeviceCounters, Input, Mail, OperationEnd, OperationId, Options, Quota, Record, Slot};
+use crate::{Device, DeviceCounters, Mail, OperationEnd, OperationId, Options, Quota, Record, Slot};
 
 const MS: u64 = 1_000;
 const SECOND: u64 = 1_000 * MS;
@@ -15,12 +18,16 @@ const FAULTS_US: u64 = 20 * SECOND;
 /// The time after the healing by which all operations must have ended.
 const RECOVERY_US: u64 = 120 * SECOND;
 
+/// The minimum and the maximum duration of a write.
+const WRITE_US: (u64, u64) = (500, 5_000);
+
 /// A latency with a uniform distribution between these limits.
 pub(super) fn between_ms(low: u64, high: u64) -> Latency {
     Latency::Uniform { low: Micros::from_millis(low), high: Micros::from_millis(high) }
 }
 
 /// The parameters of a run, drawn from the seed.
+#[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fault of its own")]
 pub(super) struct Plan {
     pub(super) seed: u64,
@@ -89,9 +96,6 @@ struct SubmittedOperation {
     id: OperationId,
     by: NodeId,
     mail: bool,
-    /// Whether the device had the operation on disk. Otherwise the operation is lost with the device, and no
-    /// outcome was reported.
-    stored: bool,
 }
 
 pub(super) struct Cluster {
@@ -103,9 +107,7 @@ pub(super) struct Cluster {
     /// The number of outputs of each device that were checked.
     seen: Vec<usize>,
     wiped: u64,
-    killed_within: u64,
     brief_outages: u64,
-    torn: u64,
     reconfigured: u64,
     compacted: u64,
 }
@@ -113,7 +115,8 @@ pub(super) struct Cluster {
 impl Cluster {
     pub(super) fn new(plan: Plan) -> Self {
         let Plan { seed, devices, quota, tears, .. } = plan;
-        Common { seed, devices, options: plan.options.clone(), quota, tears }.begin();
+        let (options, write_us) = (plan.options.clone(), WRITE_US);
+        Common { seed, devices, options, quota, tears, write_us, ..Common::default() }.begin();
         let nodes = FIRST_DEVICE + plan.devices;
         let world = World::new(plan.seed, nodes, plan.link);
         Self {
@@ -124,9 +127,7 @@ impl Cluster {
             submitted: Vec::new(),
             seen: vec![0; nodes as usize],
             wiped: 0,
-            killed_within: 0,
             brief_outages: 0,
-            torn: 0,
             reconfigured: 0,
             compacted: 0,
         }
@@ -163,7 +164,7 @@ impl Cluster {
             self.run_until(until_us)?;
         }
         if let Some(broken) = self.unfinished() {
-            if std::env::var_os("HOLDOFF_COUNCIL_SEED").is_some() {
+            if Seeds::new(0, 0).is_replay() {
                 self.describe();
             }
             return Err(broken);
@@ -184,29 +185,22 @@ impl Cluster {
         Ok(())
     }
 
-    /// Checks the new outputs of every device, and schedules the restart of dead nodes.
+    /// Checks the new outputs of every device.
     fn check_outputs(&mut self) -> Result<(), Violation> {
         for node in 0..self.world.nodes() {
             let index = node as usize;
-            let outputs = self.world.disk(node).map_or(&[][..], |disk| &disk.outputs);
+            let outputs = self.world.disk(node).map_or(&[][..], |disk| &disk.store.outputs);
             for output in outputs.iter().skip(self.seen[index]) {
                 self.oracle.observe(node, output)?;
             }
             let is_news = outputs.len() > self.seen[index];
             self.seen[index] = outputs.len();
             let Some(machine) = self.world.node(node) else { continue };
-            if let Some(device) = machine.device().filter(|_| is_news) {
+            if let Some(device) = device_of(machine).filter(|_| is_news) {
                 self.oracle.chain(node, device.state().applied(), device.state().chain())?;
             }
-            if machine.is_dead() {
-                let died = if node < FIRST_DEVICE { &mut self.torn } else { &mut self.killed_within };
-                *died += 1;
-                self.world.inject(Incident::Crash(node));
-                let back_us = self.world.now_us() + self.rng.between(100 * MS, 5 * SECOND);
-                self.world.schedule(back_us, Incident::Restart(node));
-            }
         }
-        Ok(())
+        counts().ended_twice.map_or(Ok(()), |id| Err(Violation::EndedTwice(id)))
     }
 
     fn random_device(&mut self) -> NodeId {
@@ -230,7 +224,7 @@ impl Cluster {
     }
 
     fn applied_by(&self, node: NodeId) -> Slot {
-        let device = self.world.node(node).and_then(Machine::device);
+        let device = self.world.node(node).and_then(device_of);
         device.map_or(Slot(0), |device| device.state().applied())
     }
 
@@ -242,14 +236,8 @@ impl Cluster {
         };
         let timeout_us = self.rng.between(SECOND, 30 * SECOND);
         let has_mail = mail.is_some();
-        let stored = self.world.act(by, |machine, disk, context| {
-            let deadline_us = context.now_us() + timeout_us;
-            machine.step(disk, Input::Submit { id, change, mail, deadline_us }, context);
-            disk.records
-                .iter()
-                .any(|record| matches!(record, Record::Submitted { id: known, .. } if *known == id))
-        });
-        self.submitted.push(SubmittedOperation { id, by, mail: has_mail, stored: stored.unwrap_or(false) });
+        submit(&mut self.world, by, id, change, mail, timeout_us);
+        self.submitted.push(SubmittedOperation { id, by, mail: has_mail });
     }
 
     /// Lets a random fault strike.
@@ -270,9 +258,8 @@ impl Cluster {
                     .schedule(now_us + self.rng.between(100 * MS, 4 * SECOND), Incident::Restart(victim));
             }
             2 if self.plan.crashes => {
-                let victim = self.random_device();
-                let how = if self.rng.happens(0.5) { Dying::BeforeStoring } else { Dying::AfterStoring };
-                self.world.act(victim, |machine, _, _| machine.die(how));
+                let victim = node(self.rng.between(0, last));
+                self.world.act(victim, |_, disk, _| disk.store.write_fails = true);
             }
             3 if self.plan.skews => {
                 let victim = self.random_device();
@@ -291,7 +278,7 @@ impl Cluster {
     fn tear(&mut self) {
         let victim = NodeId::try_from(self.rng.between(0, u64::from(ACCEPTORS) - 1)).unwrap_or(0);
         let steps = self.rng.between(0, 12);
-        self.world.act(victim, |_, disk, _| disk.platter.lose_power_after(steps));
+        self.world.act(victim, |_, disk, _| disk.store.platter.lose_power_after(steps));
     }
 
     /// Lets a node be down for a moment.
@@ -310,7 +297,7 @@ impl Cluster {
     /// votes.
     fn wipe(&mut self) {
         let victim = NodeId::try_from(self.rng.between(0, u64::from(ACCEPTORS) - 1)).unwrap_or(0);
-        let Some(()) = self.world.act(victim, |_, disk, _| disk.wipe = true) else { return };
+        let Some(()) = self.world.act(victim, |_, disk, _| disk.store.wipe = true) else { return };
         self.wiped += 1;
         self.world.inject(Incident::Crash(victim));
         self.world.schedule(self.world.now_us() + SECOND, Incident::Restart(victim));
@@ -331,7 +318,7 @@ impl Cluster {
         self.world.inject(Incident::Heal);
         for node in 0..self.world.nodes() {
             self.world.inject(Incident::Restart(node));
-            self.world.act(node, |machine, _, _| machine.die(Dying::No));
+            self.world.act(node, |_, disk, _| disk.store.write_fails = false);
         }
         let good = LinkModel { loss: 0.0, duplication: 0.0, delay: 0.0, ..self.plan.link };
         let nodes = self.world.nodes();
@@ -343,7 +330,7 @@ impl Cluster {
     /// Removes and adds the acceptors that have lost their disks, as an operator would.
     fn replace_wiped(&mut self) {
         for node in 0..ACCEPTORS {
-            let wiped = self.world.disk(node).map_or(0, |disk| disk.wiped);
+            let wiped = self.world.disk(node).map_or(0, |disk| disk.store.wiped);
             if wiped > 0 {
                 self.submit(FIRST_DEVICE, CouncilChange::RemoveAcceptor(acceptor(node, wiped - 1).id()));
                 self.submit(FIRST_DEVICE, CouncilChange::AddAcceptor(acceptor(node, wiped)));
@@ -355,10 +342,15 @@ impl Cluster {
     fn unfinished(&self) -> Option<Violation> {
         let devices = || {
             (FIRST_DEVICE..self.world.nodes())
-                .filter_map(|node| Some((node, self.world.node(node)?.device()?)))
+                .filter_map(|node| Some((node, device_of(self.world.node(node)?)?)))
         };
-        if (0..self.world.nodes()).any(|node| self.world.node(node).is_none()) {
-            return Some(Violation::Late("a node is down".to_owned()));
+        for node in 0..self.world.nodes() {
+            let Some(host) = self.world.node(node).and_then(Machine::host) else {
+                return Some(Violation::Late(format!("node {node} is down")));
+            };
+            if let Some(id) = host.waiting.first() {
+                return Some(Violation::NeverEnded { node, id: *id });
+            }
         }
         let latest = devices().map(|(_, device)| device.state().applied()).max()?;
         for (node, device) in devices() {
@@ -384,8 +376,9 @@ impl Cluster {
         let (compacted, acceptors) = (device.state().compacted(), device.state().machine().acceptors());
         let lacks_it = |node: &NodeId| {
             let Some(machine) = self.world.node(*node) else { return true };
-            acceptors.contains_key(&machine.id())
-                && machine.core().is_some_and(|core| core.floor() < compacted)
+            let Some(host) = machine.host() else { return true };
+            acceptors.contains_key(&host.id)
+                && acceptor_of(machine).is_some_and(|acceptor| acceptor.floor() < compacted)
         };
         (0..FIRST_DEVICE).find(lacks_it)
     }
@@ -397,10 +390,10 @@ impl Cluster {
                 println!("{node}: down");
                 continue;
             };
-            if let Some(core) = machine.core() {
-                println!("{node}: {:?} floor {:?} latest {:?}", machine.id(), core.floor(), core.latest());
+            if let Some(acceptor) = acceptor_of(machine) {
+                println!("{node}: acceptor, floor {:?}, latest {:?}", acceptor.floor(), acceptor.latest());
             }
-            if let Some(device) = machine.device() {
+            if let Some(device) = device_of(machine) {
                 println!("{node}: {device:?}");
             }
         }
@@ -410,7 +403,7 @@ impl Cluster {
     /// and before it reported the slot; the states contain all of them.
     fn read_states(&mut self) -> Result<(), Violation> {
         for node in FIRST_DEVICE..self.world.nodes() {
-            let Some(device) = self.world.node(node).and_then(Machine::device) else { continue };
+            let Some(device) = self.world.node(node).and_then(device_of) else { continue };
             for submitted in &self.submitted {
                 if let Some(OperationEnd::Applied(slot)) = device.state().operation_end(&submitted.id) {
                     self.oracle.record_applied(submitted.id, slot)?;
@@ -427,8 +420,8 @@ impl Cluster {
                 continue;
             }
             let keeps = |node: &NodeId| {
-                let machine = self.world.node(*node).and_then(Machine::core);
-                machine.is_some_and(|core| core.has_mail(&submitted.id))
+                let machine = self.world.node(*node).and_then(acceptor_of);
+                machine.is_some_and(|acceptor| acceptor.has_mail(&submitted.id))
             };
             if (0..FIRST_DEVICE).filter(keeps).count() == 0 {
                 return Err(Violation::MailLost(submitted.id));
@@ -439,18 +432,19 @@ impl Cluster {
 
     fn report(&self) -> RunReport {
         let faults = self.world.faults();
-        let devices = (FIRST_DEVICE..self.world.nodes()).filter_map(|node| self.world.node(node)?.device());
+        let devices = (FIRST_DEVICE..self.world.nodes()).filter_map(|node| device_of(self.world.node(node)?));
         let sum =
             |count: fn(&DeviceCounters) -> u64| devices.clone().map(|device| count(device.counts())).sum();
         let ended =
             self.submitted.iter().filter(|submitted| !self.oracle.outcomes(&submitted.id).is_empty()).count();
         let applied_operations =
             self.submitted.iter().filter(|submitted| self.oracle.committed(&submitted.id).is_some());
-        let lost = self
-            .submitted
-            .iter()
-            .filter(|submitted| !submitted.stored && submitted.by >= FIRST_DEVICE)
-            .count();
+        let is_stored = |submitted: &&SubmittedOperation| {
+            let records = self.world.disk(submitted.by).map_or(&[][..], |disk| &disk.store.records);
+            records.iter().any(|record| matches!(record, Record::Submitted { id, .. } if *id == submitted.id))
+        };
+        let lost = self.submitted.len() - self.submitted.iter().filter(is_stored).count();
+        let counts = counts();
         RunReport {
             faults: vec![
                 ("lost", faults.lost),
@@ -458,9 +452,9 @@ impl Cluster {
                 ("reordered", faults.reordered),
                 ("partitioned", faults.partitioned),
                 ("crashed", faults.crashed),
-                ("killed within a step", self.killed_within),
+                ("failed writes", counts.failed_writes),
                 ("brief outages", self.brief_outages),
-                ("torn writes", self.torn),
+                ("torn writes", counts.torn),
                 ("skewed", faults.skewed),
                 ("wiped", self.wiped),
                 ("reconfigured", self.reconfigured),

@@ -4,9 +4,9 @@ use holdoff_paxos::Ballot;
 use holdoff_sim::kernel::{Incident, LinkModel, NodeId, SimRng, World, mix};
 
 use super::cluster::between_ms;
-use super::node::{Common, FIRST_DEVICE, Machine, device_id, key};
+use super::node::{Common, FIRST_DEVICE, Machine, device_id, device_of, key, submit};
 use crate::machine::CouncilChange;
-use crate::{Input, OperationId, Options, Outcome, Output, Slot};
+use crate::{OperationId, Options, Outcome, Output, Slot};
 
 const SEEDS: u64 = 200;
 /// The mean one-way latency.
@@ -45,12 +45,11 @@ fn race(start: &Start) -> Race {
         world.run_until(at_us);
         let change = CouncilChange::Add { key: key(1_000 + u64::from(device)), name: device.to_string() };
         let id = OperationId(u128::from(device).to_be_bytes());
-        world.act(FIRST_DEVICE + device, |machine, disk, context| {
-            let deadline_us = context.now_us() + DEADLINE_US;
-            machine.step(disk, Input::Submit { id, change, mail: None, deadline_us }, context);
-        });
+        submit(&mut world, FIRST_DEVICE + device, id, change, None, DEADLINE_US);
     }
     if start.kills {
+        // By now the last operation is on disk as well.
+        world.run_until(world.now_us() + 10);
         let slot = Slot(1);
         let ballot = |device: &u32| Ballot::new(slot, 1, device_id(FIRST_DEVICE + device));
         let front_runner = FIRST_DEVICE + (0..start.devices).max_by_key(ballot).unwrap();
@@ -67,7 +66,7 @@ fn race(start: &Start) -> Race {
             }
         }
     }
-    let devices = || (0..start.devices).filter_map(|device| world.node(FIRST_DEVICE + device)?.device());
+    let devices = || (0..start.devices).filter_map(|device| device_of(world.node(FIRST_DEVICE + device)?));
     Race {
         finished_us,
         ballots: devices().map(|device| device.counts().ballots).collect(),
@@ -76,11 +75,11 @@ fn race(start: &Start) -> Race {
 }
 
 fn has_committed(world: &World<Machine>, node: NodeId) -> bool {
-    let outputs = world.disk(node).map_or(&[][..], |disk| &disk.outputs);
+    let outputs = world.disk(node).map_or(&[][..], |disk| &disk.store.outputs);
     let reported =
         outputs.iter().any(|output| matches!(output, Output::Ended { outcome: Outcome::Committed(_), .. }));
     // A device that was killed has finished when it is back and its operation is not pending any more.
-    let device = world.node(node).and_then(Machine::device);
+    let device = world.node(node).and_then(device_of);
     reported
         || device.is_some_and(|device| {
             device.pending().count() == 0

@@ -4,14 +4,19 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 use holdoff_disk::faulty::FaultyDisk;
-use holdoff_paxos::{Deferred, NodeId as Id};
-use holdoff_sim::kernel::{NodeContext, NodeId, SimNode, SimRng, mix};
+use holdoff_driver::faulty::DriverFault;
+use holdoff_driver::{Core, Roll, Step, StepOf};
+use holdoff_paxos::NodeId as Id;
+use holdoff_sim::kernel::{NodeId, SimRng, World, mix};
+use holdoff_sim::kit::{self, Boot, FailedWrite, LostRecords, SimHost, Turn};
+use holdoff_testbed::fault::is_injected;
 
-use crate::acceptor::Store;
+use crate::acceptor::{AcceptorAnswer, AcceptorCore, AcceptorInput, AcceptorLimits, Store, StoreError};
 use crate::machine::{AcceptorInfo, CouncilChange, Members};
 use crate::{
-    AcceptorRecord, AcceptorReply, AcceptorRequest, CouncilAcceptor, CouncilId, CouncilState, Device, Digest,
-    Input, Options, Output, PublicKey, Quota, Recipient, Record, Requester, Signature, Signer, Verifier,
+    AcceptorRecord, AcceptorReply, AcceptorRequest, AddressedReply, CouncilAcceptor, CouncilId, CouncilState,
+    Device, Digest, Input, Mail, OperationId, Options, Outcome, Output, PublicKey, Quota, Recipient, Record,
+    Requester, Signature, Signer, Verifier,
 };
 
 pub(super) const COUNCIL: CouncilId = CouncilId(*b"the test council");
@@ -36,6 +41,29 @@ pub(super) struct Common {
     pub(super) quota: Quota,
     /// Whether acceptors use a disk that can lose parts of unsynced writes.
     pub(super) tears: bool,
+    /// The minimum and the maximum duration of a write.
+    pub(super) write_us: (u64, u64),
+    pub(super) counts: NodeCounts,
+}
+
+/// What the nodes of a run have counted.
+#[derive(Clone, Default)]
+pub(super) struct NodeCounts {
+    /// Writes that have failed without a loss of power.
+    pub(super) failed_writes: u64,
+    /// Writes during which the power was lost.
+    pub(super) torn: u64,
+    /// An operation whose final outcome one process has reported twice.
+    pub(super) ended_twice: Option<OperationId>,
+}
+
+fn count(add: impl FnOnce(&mut NodeCounts)) {
+    PARAMETERS.with_borrow_mut(|parameters| add(&mut parameters.counts));
+}
+
+/// Returns what the nodes of the current run have counted.
+pub(super) fn counts() -> NodeCounts {
+    PARAMETERS.with_borrow(|parameters| parameters.counts.clone())
 }
 
 impl Common {
@@ -85,246 +113,276 @@ pub(super) struct Disk {
     pub(super) wiped: u64,
     /// Whether the next crash wipes the disk.
     pub(super) wipe: bool,
+    /// Whether the next write fails.
+    pub(super) write_fails: bool,
     /// The records of an acceptor in runs without torn writes.
-    pub(super) stored: Vec<AcceptorRecord>,
-    /// The disk of an acceptor in runs with torn writes.
+    stored: Vec<AcceptorRecord>,
+    /// The disk of an acceptor in runs with torn writes, and the store on it while the process runs.
     pub(super) platter: FaultyDisk,
+    open: Option<Box<Store>>,
     pub(super) records: Vec<Record<CouncilChange>>,
     /// The outputs of a device, for the checks of the simulation. No node receives them.
     pub(super) outputs: Vec<Output>,
 }
 
-pub(super) enum Machine {
-    Acceptor {
-        id: Id,
-        core: Box<CouncilAcceptor>,
-        watchers: BTreeSet<NodeId>,
-        store: Option<Box<Store>>,
-        failed: bool,
-    },
-    Device {
-        device: Box<Device<Members>>,
-        dying: Dying,
-        backlog: Backlog,
-    },
+/// The core of a node: a device, or the acceptors of all councils.
+pub(super) enum NodeCore {
+    Acceptor(Box<AcceptorCore<NodeId>>),
+    Device(Box<Device<Members>>),
 }
 
-/// The steps whose records a device has not stored yet. A crash loses them.
-#[derive(Default)]
-pub(super) struct Backlog {
-    steps: Vec<Deferred<Vec<Record<CouncilChange>>, Vec<Output>>>,
-    store_at_us: Option<u64>,
+pub(super) enum NodeInput {
+    Request(AcceptorInput<NodeId>),
+    Device(Input<CouncilChange>),
 }
 
-/// The maximum time by which a device delays records that are not urgent.
-const SOON_US: u64 = 10_000;
-
-/// The way in which a device dies in its next step.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) enum Dying {
-    #[default]
-    No,
-    /// The device dies after the immediate outputs have left and before any record of the step is stored.
-    BeforeStoring,
-    /// The device dies after the records are stored and before the outputs that wait for them leave.
-    AfterStoring,
-    /// The device is dead; the simulation will notice.
-    Dead,
+pub(super) enum NodeRecord {
+    Acceptor(CouncilId, AcceptorRecord),
+    Device(Record<CouncilChange>),
 }
 
-impl Machine {
-    fn acceptor(me: NodeId, disk: &Disk) -> Self {
-        let mut core = CouncilAcceptor::new(COUNCIL, PARAMETERS.with_borrow(|parameters| parameters.quota));
-        let store = PARAMETERS.with_borrow(|parameters| parameters.tears).then(|| {
-            let store =
-                Store::open_with(disk.platter.handle(), disk.wiped).expect("the store opens after any crash");
-            assert_eq!(store.incarnation(), disk.wiped, "the store keeps its incarnation");
-            Box::new(store)
-        });
-        let stored =
-            store.as_ref().map(|store| store.load(COUNCIL).expect("the stored records can be loaded"));
-        for stored in stored.as_ref().unwrap_or(&disk.stored) {
-            core.restore(stored.clone());
-        }
-        let id = acceptor(me, disk.wiped).id();
-        Self::Acceptor { id, core: Box::new(core), watchers: BTreeSet::new(), store, failed: false }
-    }
+#[derive(Clone)]
+#[expect(clippy::large_enum_variant, reason = "an output is created, passed on and matched at once")]
+pub(super) enum NodeOutput {
+    Answer(AcceptorAnswer<NodeId>),
+    Device(Output),
+}
 
-    pub(super) fn device(&self) -> Option<&Device<Members>> {
-        match self {
-            Self::Device { device, .. } => Some(device),
-            Self::Acceptor { .. } => None,
-        }
-    }
+impl Core for NodeCore {
+    type Input = NodeInput;
+    type Record = NodeRecord;
+    type Output = NodeOutput;
 
-    pub(super) fn core(&self) -> Option<&CouncilAcceptor> {
-        match self {
-            Self::Acceptor { core, .. } => Some(core),
-            Self::Device { .. } => None,
-        }
-    }
-
-    pub(super) fn id(&self) -> Id {
-        match self {
-            Self::Acceptor { id, .. } => *id,
-            Self::Device { device, .. } => device.id(),
-        }
-    }
-
-    pub(super) fn die(&mut self, how: Dying) {
-        if let Self::Device { dying, .. } = self {
-            *dying = how;
-        }
-    }
-
-    pub(super) fn is_dead(&self) -> bool {
-        matches!(self, Self::Device { dying: Dying::Dead, .. } | Self::Acceptor { failed: true, .. })
-    }
-
-    pub(super) fn step(
-        &mut self,
-        disk: &mut Disk,
-        input: Input<CouncilChange>,
-        context: &mut NodeContext<'_, Self>,
-    ) {
-        let Self::Device { device, dying, backlog } = self else { return };
-        if *dying == Dying::Dead {
-            return;
-        }
-        let now_us = context.now_us();
-        let step = device.step_with_faults(now_us, &mut || context.rng().roll(), input);
-        perform(step.at_once, disk, context);
-        if step.deferred.record().is_some() {
-            backlog.store_at_us.get_or_insert(now_us + SOON_US);
-        }
-        let stores = step.is_urgent || backlog.store_at_us.is_some_and(|at_us| at_us <= now_us);
-        backlog.steps.push(step.deferred);
-        // Crashes between two steps can strike at any instant. Crashes within a step are simulated only where the
-        // step stores a record.
-        let has_record = stores && backlog.steps.iter().any(|held| held.record().is_some());
-        if has_record && *dying == Dying::BeforeStoring {
-            *dying = Dying::Dead;
-            return;
-        }
-        if stores {
-            let steps = std::mem::take(backlog).steps;
-            let released = Deferred::release_all(steps, |records| {
-                disk.records.extend(records.into_iter().flatten());
-                Ok::<_, std::convert::Infallible>(())
-            });
-            device.stored();
-            if has_record && *dying == Dying::AfterStoring {
-                *dying = Dying::Dead;
-                return;
+    fn step(&mut self, now_us: u64, roll: Roll<'_>, input: NodeInput) -> StepOf<Self> {
+        match (self, input) {
+            (Self::Device(device), NodeInput::Device(input)) => {
+                let step = device.step_with_faults(now_us, roll, input);
+                step.map(NodeInput::Device, NodeRecord::Device, NodeOutput::Device)
             }
-            let Ok(outputs) = released;
-            perform(outputs.into_iter().flatten(), disk, context);
-        }
-        let wake_at_us = backlog.store_at_us.map_or(device.wake_at(), |at_us| at_us.min(device.wake_at()));
-        context.set_timer(wake_at_us.saturating_sub(now_us).max(1), ());
-    }
-}
-
-fn perform(
-    outputs: impl IntoIterator<Item = Output>,
-    disk: &mut Disk,
-    context: &mut NodeContext<'_, Machine>,
-) {
-    for output in outputs {
-        match output {
-            Output::Send { to, request } => {
-                let known = (0..FIRST_DEVICE).find(|node| is_acceptor(*node, to));
-                if let Some(node) = known {
-                    context.send(node, Message::Request(to, request));
+            (Self::Acceptor(core), NodeInput::Request(input)) => {
+                if let Some(acceptor) = core.acceptor_mut(&COUNCIL) {
+                    acceptor.race(input.request());
                 }
+                let step = core.step(now_us, roll, input);
+                let record = |(council, record)| NodeRecord::Acceptor(council, record);
+                step.map(NodeInput::Request, record, NodeOutput::Answer)
             }
-            other => disk.outputs.push(other),
+            _ => Step::default(),
         }
     }
 }
 
-fn is_acceptor(node: NodeId, id: Id) -> bool {
-    (0..4).any(|wiped| acceptor(node, wiped).id() == id)
+/// The program of a node.
+pub(super) struct CouncilHost {
+    pub(super) id: Id,
+    /// The devices that watch an acceptor.
+    watchers: BTreeSet<NodeId>,
+    /// The operations that were submitted to this process and have not ended.
+    pub(super) waiting: BTreeSet<OperationId>,
+    /// The operations whose final outcome this process has reported.
+    ended: BTreeSet<OperationId>,
 }
 
-impl SimNode for Machine {
+pub(super) type Machine = kit::SimMachine<CouncilHost>;
+
+/// Returns the device of a node, if it is one and its process runs.
+pub(super) fn device_of(machine: &Machine) -> Option<&Device<Members>> {
+    match machine.core()? {
+        NodeCore::Device(device) => Some(device),
+        NodeCore::Acceptor(_) => None,
+    }
+}
+
+/// Returns the acceptor of a node, if it is one and its process runs.
+pub(super) fn acceptor_of(machine: &Machine) -> Option<&CouncilAcceptor> {
+    match machine.core()? {
+        NodeCore::Acceptor(core) => core.acceptor(&COUNCIL),
+        NodeCore::Device(_) => None,
+    }
+}
+
+/// Submits an operation at a node. Returns whether its process runs.
+pub(super) fn submit(
+    world: &mut World<Machine>,
+    node: NodeId,
+    id: OperationId,
+    change: CouncilChange,
+    mail: Option<Mail>,
+    timeout_us: u64,
+) -> bool {
+    let submitted = world.act(node, |machine, disk, context| {
+        machine.turn(disk, context, |host, turn| {
+            host.waiting.insert(id);
+            let deadline_us = turn.now_us() + timeout_us;
+            turn.step(NodeInput::Device(Input::Submit { id, change, mail, deadline_us }));
+        });
+        machine.host().is_some()
+    });
+    submitted.unwrap_or(false)
+}
+
+impl SimHost for CouncilHost {
+    type Core = NodeCore;
     type Message = Message;
     type Timer = ();
-    type Disk = Disk;
+    type Store = Disk;
 
-    fn start(disk: &mut Disk, context: &mut NodeContext<'_, Self>) -> Self {
-        let me = context.me();
+    fn start(disk: &mut Disk, boot: &mut Boot<'_, '_, Self>) -> (Self, NodeCore) {
+        let me = boot.me();
+        let host =
+            |id| Self { id, watchers: BTreeSet::new(), waiting: BTreeSet::new(), ended: BTreeSet::new() };
+        let Common { options, devices, quota, tears, .. } = PARAMETERS.with_borrow(Clone::clone);
         if me < FIRST_DEVICE {
-            return Self::acceptor(me, disk);
+            if tears {
+                let store = Store::open_with(disk.platter.handle(), disk.wiped)
+                    .expect("the store opens after any crash");
+                assert_eq!(store.incarnation(), disk.wiped, "the store keeps its incarnation");
+                disk.open = Some(Box::new(store));
+            }
+            let limits = AcceptorLimits { council: quota, ..AcceptorLimits::default() };
+            let core = AcceptorCore::new(limits, disk.has_acceptor_records().then_some(COUNCIL));
+            return (host(acceptor(me, disk.wiped).id()), NodeCore::Acceptor(Box::new(core)));
         }
         let signer = TestSigner(key_of(me));
-        let Common { options, devices, .. } = PARAMETERS.with_borrow(Clone::clone);
         let mut device =
             Device::new(device_id(me), Box::new(signer), Box::new(signer), founding(devices), options);
         for record in &disk.records {
             device.restore_with_faults(record.clone());
         }
-        context.set_timer(1, ());
-        Self::Device { device: Box::new(device), dying: Dying::No, backlog: Backlog::default() }
+        boot.set_timer(1, ());
+        (host(device.id()), NodeCore::Device(Box::new(device)))
     }
 
-    fn receive(
-        &mut self,
-        disk: &mut Disk,
-        from: NodeId,
-        message: Message,
-        context: &mut NodeContext<'_, Self>,
-    ) {
-        match (self, message) {
-            (
-                Self::Acceptor { id, core, watchers, store, failed: failed @ false },
-                Message::Request(to, request),
-            ) if to == *id => {
+    fn receive(&mut self, from: NodeId, message: Message, turn: &mut Turn<'_, '_, Self>) {
+        match message {
+            Message::Request(to, request) if to == self.id => {
                 if matches!(request, AcceptorRequest::Fetch { .. }) {
-                    watchers.insert(from);
+                    self.watchers.insert(from);
                 }
                 let requester = Requester { key: key_of(from), node: device_id(from) };
-                let held = core.answer_with_faults(&requester, request, &TestSigner(requester.key));
-                let answers = held.release(|stored| {
-                    if let Some(store) = store {
-                        return store.write(stored.into_iter().map(|stored| (COUNCIL, stored)));
-                    }
-                    disk.stored.extend(stored);
-                    Ok(())
-                });
-                let Ok(answers) = answers else {
-                    // An acceptor that cannot store its records does not answer, neither now nor later.
-                    *failed = true;
-                    return;
-                };
-                for answer in answers {
-                    match answer.to {
-                        Recipient::Requester => context.send(from, Message::Reply(*id, answer.reply)),
+                let is_signed = request.is_signed(COUNCIL, &TestSigner(requester.key));
+                let stored = turn.store().acceptor_records();
+                let NodeCore::Acceptor(core) = turn.core() else { return };
+                let load = |_| stored;
+                // An acceptor that cannot read its records does not answer.
+                if let Ok(input) = core.request(COUNCIL, requester, request, is_signed, from, load) {
+                    turn.step(NodeInput::Request(input));
+                }
+            }
+            Message::Request(..) => {}
+            Message::Reply(from, reply) => turn.step(NodeInput::Device(Input::Reply { from, reply })),
+        }
+    }
+
+    fn wake(&mut self, (): (), turn: &mut Turn<'_, '_, Self>) {
+        self.tick(turn);
+    }
+
+    fn wake_at_us(&self, core: &NodeCore) -> Option<u64> {
+        match core {
+            NodeCore::Device(device) => Some(device.wake_at()),
+            NodeCore::Acceptor(_) => None,
+        }
+    }
+
+    fn tick(&mut self, turn: &mut Turn<'_, '_, Self>) {
+        turn.step(NodeInput::Device(Input::Tick));
+    }
+
+    fn perform(&mut self, output: NodeOutput, turn: &mut Turn<'_, '_, Self>) {
+        match output {
+            NodeOutput::Answer(AcceptorAnswer { path: from, replies }) => {
+                for AddressedReply { to, reply } in replies {
+                    match to {
+                        Recipient::Requester => turn.send(from, Message::Reply(self.id, reply)),
                         Recipient::Watchers => {
-                            for watcher in watchers.iter().filter(|watcher| **watcher != from) {
-                                context.send(*watcher, Message::Reply(*id, answer.reply.clone()));
+                            for watcher in self.watchers.iter().filter(|watcher| **watcher != from) {
+                                turn.send(*watcher, Message::Reply(self.id, reply.clone()));
                             }
                         }
                     }
                 }
             }
-            (device @ Self::Device { .. }, Message::Reply(from, reply)) => {
-                device.step(disk, Input::Reply { from, reply }, context);
+            NodeOutput::Device(Output::Send { to, request }) => {
+                if let Some(node) = (0..FIRST_DEVICE).find(|node| is_acceptor(*node, to)) {
+                    turn.send(node, Message::Request(to, request));
+                }
             }
-            _ => {}
+            NodeOutput::Device(output) => {
+                if let Output::Ended { id, outcome } = &output {
+                    self.waiting.remove(id);
+                    if *outcome != Outcome::Unknown && !self.ended.insert(*id) {
+                        count(|counts| counts.ended_twice = Some(*id));
+                    }
+                }
+                turn.store().outputs.push(output);
+            }
         }
     }
 
-    fn wake(&mut self, disk: &mut Disk, (): (), context: &mut NodeContext<'_, Self>) {
-        self.step(disk, Input::Tick, context);
+    fn store(disk: &mut Disk, _: NodeId, records: Vec<NodeRecord>) -> Result<(), FailedWrite> {
+        let mut of_acceptor = Vec::new();
+        for record in records {
+            match record {
+                NodeRecord::Acceptor(council, record) => of_acceptor.push((council, record)),
+                NodeRecord::Device(record) => disk.records.push(record),
+            }
+        }
+        let Some(store) = &mut disk.open else {
+            disk.stored.extend(of_acceptor.into_iter().map(|(_, record)| record));
+            return Ok(());
+        };
+        store.write(of_acceptor).map_err(|_| {
+            count(|counts| counts.torn += 1);
+            FailedWrite
+        })
     }
 
-    fn crash(disk: &mut Disk, rng: &mut SimRng) {
+    fn write_us(_: u64, rng: &mut SimRng) -> u64 {
+        let (least, most) = PARAMETERS.with_borrow(|parameters| parameters.write_us);
+        rng.between(least, most).max(1)
+    }
+
+    fn write_fails(disk: &mut Disk, _: &mut SimRng) -> bool {
+        let fails = std::mem::take(&mut disk.write_fails);
+        count(|counts| counts.failed_writes += u64::from(fails));
+        fails
+    }
+
+    /// A transaction of the store is atomic.
+    fn tears() -> bool {
+        false
+    }
+
+    fn crash(disk: &mut Disk, _: NodeId, _: &LostRecords<NodeRecord>, rng: &mut SimRng) {
+        disk.open = None;
         disk.platter.crash(|| rng.roll());
         if disk.wipe {
             *disk = Disk { wiped: disk.wiped + 1, ..Disk::default() };
         }
     }
+
+    fn driver_fault() -> Option<DriverFault> {
+        DRIVER_FAULTS.into_iter().find(|fault| is_injected(*fault))
+    }
+}
+
+/// The defects of the driver that the simulation must find.
+pub(super) const DRIVER_FAULTS: [DriverFault; 3] =
+    [DriverFault::SendBeforeStore, DriverFault::ReleaseTwice, DriverFault::ContinueAfterFailure];
+
+impl Disk {
+    fn has_acceptor_records(&self) -> bool {
+        self.open.as_ref().map_or(!self.stored.is_empty(), |store| store.knows(&COUNCIL))
+    }
+
+    fn acceptor_records(&self) -> Result<Vec<AcceptorRecord>, StoreError> {
+        self.open.as_deref().map_or_else(|| Ok(self.stored.clone()), |store| store.load(COUNCIL))
+    }
+}
+
+fn is_acceptor(node: NodeId, id: Id) -> bool {
+    (0..4).any(|wiped| acceptor(node, wiped).id() == id)
 }
 
 /// Returns the key of the participant with this number.

@@ -26,6 +26,7 @@ pub(super) enum Violation {
     AppliedTwice(OperationId, Slot, Slot),
     WrongOutcome { id: OperationId, reported: Outcome, applied: Option<Slot> },
     NeverEnded { node: NodeId, id: OperationId },
+    EndedTwice(OperationId),
     NotLearned { node: NodeId, applied: Slot, latest: Slot },
     MailLost(OperationId),
     Late(String),

@@ -3,9 +3,9 @@
 use holdoff_sim::kernel::{Incident, LinkModel, NodeId, World};
 
 use super::cluster::between_ms;
-use super::node::{Common, FIRST_DEVICE, Machine, key};
+use super::node::{self, Common, FIRST_DEVICE, Machine, acceptor_of, device_of, key};
 use crate::machine::CouncilChange;
-use crate::{Device, Input, OperationEnd, OperationId, Slot};
+use crate::{Device, OperationEnd, OperationId, Slot};
 
 const SECOND: u64 = 1_000_000;
 
@@ -18,15 +18,12 @@ fn world(seed: u64, devices: u32) -> World<Machine> {
 }
 
 fn submit(world: &mut World<Machine>, device: u32, number: u64, change: CouncilChange) {
-    world.act(FIRST_DEVICE + device, |machine, disk, context| {
-        let deadline_us = context.now_us() + 30 * SECOND;
-        let id = OperationId(u128::from(number).to_be_bytes());
-        machine.step(disk, Input::Submit { id, change, mail: None, deadline_us }, context);
-    });
+    let id = OperationId(u128::from(number).to_be_bytes());
+    node::submit(world, FIRST_DEVICE + device, id, change, None, 30 * SECOND);
 }
 
 fn device(world: &World<Machine>, number: u32) -> &Device<crate::machine::Members> {
-    world.node(FIRST_DEVICE + number).and_then(Machine::device).unwrap()
+    world.node(FIRST_DEVICE + number).and_then(device_of).unwrap()
 }
 
 fn add(number: u64) -> CouncilChange {
@@ -96,7 +93,7 @@ fn simultaneous_compactions_yield_one_snapshot() {
             _ => None,
         });
         assert_eq!(applied.min(), Some(compacted), "seed {seed}");
-        let floors = (0..3).map(|node| world.node(node).and_then(Machine::core).unwrap().floor());
+        let floors = (0..3).map(|node| world.node(node).and_then(acceptor_of).unwrap().floor());
         assert!(floors.into_iter().all(|floor| floor == compacted), "seed {seed}");
     }
 }

@@ -31,7 +31,7 @@ impl Device {
     fn new(secret: u8, acceptor: &AcceptorService) -> Self {
         let key = SecretKey::from_secret(&[secret; 32]);
         let remote = PeerAddress { key: acceptor.key(), address: acceptor.address().to_string() };
-        let options = LinkOptions { role: ROLE.to_owned(), ..LinkOptions::default() };
+        let options = LinkOptions { role: ROLE, ..LinkOptions::default() };
         let (link, pushes) = Link::new(&key, remote, options).unwrap();
         let node = NodeId::derive(key.public().as_bytes(), INCARNATION);
         Self { key, node, link, pushes }

@@ -1,7 +1,7 @@
 //! Malformed requests for an acceptor: a million for the core of one council, and three hundred thousand through its writer. The
 //! acceptor must not panic, and a refused request must change nothing.
 //!
-//! Seeded; `HOLDOFF_FUZZ_SEED=… HOLDOFF_FUZZ_CASES=… cargo test -p holdoff-council --test it fuzz` replays or goes
+//! Seeded; `HOLDOFF_SEED=… HOLDOFF_SEEDS=… cargo test -p holdoff-council --test it fuzz` replays or goes
 //! further.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,14 +16,11 @@ use holdoff_council::{
 };
 use holdoff_paxos::Ballot;
 use holdoff_paxos::slot::Vote;
+use holdoff_testbed::Seeds;
 
 mod writer;
 
 const QUOTA: Quota = Quota { slots: 20, bytes: 4000, announced: 8, mail_messages: 8 };
-
-fn number(variable: &str, otherwise: u64) -> u64 {
-    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
-}
 
 /// Signs with a hash, which is enough to detect a mutation.
 struct TestSigner;
@@ -155,7 +152,8 @@ impl TestAcceptor {
 
 #[test]
 fn an_acceptor_survives_malformed_requests() {
-    let (start, cases) = (number("HOLDOFF_FUZZ_SEED", 0), number("HOLDOFF_FUZZ_CASES", 1_000_000));
+    let seeds = Seeds::new(1_000_000, 1_000_000);
+    let (start, cases) = (seeds.range().start, seeds.count());
     let mut target = TestAcceptor {
         acceptor: CouncilAcceptor::new(COUNCIL, QUOTA),
         stored: Vec::new(),
@@ -171,10 +169,7 @@ fn an_acceptor_survives_malformed_requests() {
             target.request(&mut Rng::with_seed(seed));
         }))
         .is_ok();
-        assert!(
-            survived,
-            "replay with HOLDOFF_FUZZ_SEED={seed} HOLDOFF_FUZZ_CASES=1 cargo test -p holdoff-council --test it fuzz"
-        );
+        assert!(survived, "{}", Seeds::replay(seed, "cargo test -p holdoff-council --test it fuzz"));
     }
     let (read, refused) = (target.read * 100 / cases, target.refused * 100 / cases);
     println!("{read} % could be decoded, {refused} % were refused by the acceptor");

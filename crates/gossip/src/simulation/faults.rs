@@ -41,7 +41,7 @@ fn heartbeats_stop_with_the_leader(seed: u64, liar: Option<u32>) -> bool {
 
 #[test]
 fn a_relay_does_not_raise_a_heartbeat() {
-    each_seed(0..10, |seed| {
+    each_seed(10, |seed| {
         assert!(heartbeats_stop_with_the_leader(seed, None));
         let found = !inject(GossipFault::RelaysRaise, || heartbeats_stop_with_the_leader(seed, None));
         assert!(found, "the injected fault was not found");
@@ -51,7 +51,7 @@ fn a_relay_does_not_raise_a_heartbeat() {
 #[test]
 fn a_heartbeat_without_the_signature_of_its_leader_is_rejected() {
     let mut found = 0;
-    each_seed(0..10, |seed| {
+    each_seed(10, |seed| {
         // Some liars send no such heartbeat in time.
         let liar = u32::try_from(seed % 5).ok();
         assert!(heartbeats_stop_with_the_leader(seed, liar));
@@ -60,8 +60,5 @@ fn a_heartbeat_without_the_signature_of_its_leader_is_rejected() {
         }));
     });
     println!("UncheckedHeartbeats: found by {found} of 10 seeds");
-    assert!(
-        found > 0 || std::env::var_os("HOLDOFF_GOSSIP_SEED").is_some(),
-        "the injected fault was not found"
-    );
+    assert!(found > 0 || holdoff_testbed::Seeds::new(10, 10).is_replay(), "the injected fault was not found");
 }

@@ -20,7 +20,7 @@ fn the_first_hint_is_agreed_within_1500_ms() {
     for nodes in SIZES {
         for loss in LOSSES {
             let mut times = Vec::new();
-            each_seed(0..20, |seed| {
+            each_seed(20, |seed| {
                 let mut cluster = Cluster::sized(seed, nodes, loss);
                 let took = cluster.until(10 * SECOND_US, |cluster| cluster.agreed(&cluster.up()).is_some());
                 times.push(took.unwrap_or_else(|| panic!("seed {seed}: {nodes} nodes do not agree")));
@@ -60,7 +60,7 @@ fn another_leader_is_agreed_after_a_crash() {
     for nodes in SIZES {
         for loss in LOSSES {
             let mut times = Vec::new();
-            each_seed(0..if nodes > 10 { 20 } else { 100 }, |seed| {
+            each_seed(if nodes > 10 { 20 } else { 100 }, |seed| {
                 let mut cluster = Cluster::sized(seed, nodes, loss);
                 let leader = cluster.settle(5 * SECOND_US).unwrap();
                 cluster.run_for(3 * SECOND_US + seed * 37_000);
@@ -82,7 +82,7 @@ fn another_leader_is_agreed_after_a_crash() {
 
 #[test]
 fn a_leader_partitioned_with_a_minority_is_replaced() {
-    each_seed(0..20, |seed| {
+    each_seed(20, |seed| {
         let mut cluster = Cluster::mesh(seed, 10, 0.01);
         let leader = cluster.settle(5 * SECOND_US).unwrap();
         cluster.run_for(2 * SECOND_US);
@@ -104,7 +104,7 @@ fn a_leader_partitioned_with_a_minority_is_replaced() {
 
 #[test]
 fn a_one_way_partition_replaces_only_the_affected_leader() {
-    each_seed(0..20, |seed| {
+    each_seed(20, |seed| {
         for (is_leader, is_deaf) in [(false, true), (false, false), (true, true), (true, false)] {
             let mut cluster = Cluster::mesh(seed, 5, 0.01);
             let leader = cluster.settle(5 * SECOND_US).unwrap();
@@ -145,7 +145,7 @@ fn a_single_voter_leads_and_an_isolated_voter_does_not() {
 
 #[test]
 fn churn_changes_no_hint_and_disconnects_no_node() {
-    each_seed(0..3, |seed| {
+    each_seed(3, |seed| {
         let mut cluster = Cluster::partial(seed, 50, 0.01);
         let leader = cluster.settle(5 * SECOND_US).unwrap();
         for turn in 0..60_u32 {
@@ -170,7 +170,7 @@ fn churn_changes_no_hint_and_disconnects_no_node() {
 fn a_lying_voter_never_leads_and_moves_the_hint_at_most_once() {
     let mut moved = 0;
     for (nodes, voters, is_mesh) in [(3, 3, true), (10, 10, true), (50, 7, false)] {
-        each_seed(0..if nodes > 10 { 4 } else { 10 }, |seed| {
+        each_seed(if nodes > 10 { 4 } else { 10 }, |seed| {
             let liar = u32::try_from(seed).unwrap() % voters;
             let setup = Setup { voters, is_mesh, liar: Some(liar) };
             let mut cluster = Cluster::new(seed, nodes, setup, 0.01);
@@ -240,7 +240,7 @@ fn a_hundred_nodes_send_at_most_2000_bytes_per_second_each() {
 #[test]
 fn the_target_of_a_transfer_leads_without_a_gap() {
     for nodes in [3, 5, 10] {
-        each_seed(0..20, |seed| {
+        each_seed(20, |seed| {
             let mut cluster = Cluster::mesh(seed, nodes, 0.01);
             let leader = cluster.settle(5 * SECOND_US).unwrap();
             let to = (leader + 1) % nodes;
@@ -267,7 +267,7 @@ fn the_target_of_a_transfer_leads_without_a_gap() {
 
 #[test]
 fn a_transfer_to_a_crashed_voter_elects_another() {
-    each_seed(0..20, |seed| {
+    each_seed(20, |seed| {
         let mut cluster = Cluster::mesh(seed, 5, 0.01);
         let leader = cluster.settle(5 * SECOND_US).unwrap();
         cluster.run_for(5 * SECOND_US);
@@ -284,7 +284,7 @@ fn a_transfer_to_a_crashed_voter_elects_another() {
 
 #[test]
 fn changed_voters_certify_the_same_leader_again() {
-    each_seed(0..20, |seed| {
+    each_seed(20, |seed| {
         let mut cluster = Cluster::mesh(seed, 7, 0.01);
         cluster.set_electorate(3);
         let leader = cluster.settle(8 * SECOND_US).unwrap();
@@ -308,7 +308,7 @@ fn changed_voters_certify_the_same_leader_again() {
 
 #[test]
 fn clock_drift_changes_no_hint() {
-    each_seed(0..5, |seed| {
+    each_seed(5, |seed| {
         let mut cluster = Cluster::mesh(seed, 10, 0.05);
         for node in 0..10_u32 {
             let drift_ppm = i32::try_from(node).unwrap() * 4000 - 20_000;

@@ -1,6 +1,6 @@
 //! Fuzzing with a million invalid or implausible messages: the node does not panic, and believes nothing without proof.
 //!
-//! Seeded; `HOLDOFF_FUZZ_SEED=… HOLDOFF_FUZZ_CASES=… cargo test -p holdoff-gossip --lib fuzz` replays or goes further.
+//! Seeded; `HOLDOFF_SEED=… HOLDOFF_SEEDS=… cargo test -p holdoff-gossip --lib fuzz` replays or goes further.
 
 use std::cell::{Cell, RefCell};
 

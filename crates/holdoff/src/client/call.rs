@@ -1,7 +1,7 @@
 //! One request, retried by the policy.
 
-use holdoff_policy::{Class, ClassMap, Failure, Replay};
-use holdoff_retry::{Classify, Retry, retry_after};
+use holdoff_policy::{Class, ClassMap, Classify, Failure, Replay};
+use holdoff_retry::{Retry, retry_after};
 use reqwest::{Method, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -68,7 +68,7 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
     pub(super) fn change(&mut self, to: Configuration) {
         self.lead();
         if let Err(why) = self.may_change(&to) {
-            self.outputs.push(Output::ChangeFailed(to, why));
+            self.step.hold(Output::ChangeFailed(to, why));
             return;
         }
         self.changing.requested = Some(to.clone());
@@ -123,7 +123,7 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
             Rejection::MoreThanOneVoter => ChangeError::MoreThanOneVoter,
             Rejection::Full => ChangeError::Full,
         };
-        self.outputs.push(Output::ChangeFailed(to, why));
+        self.step.hold(Output::ChangeFailed(to, why));
     }
 
     /// Reports the outcome of a requested change when an entry is decided at its index.
@@ -136,7 +136,7 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
         } else {
             Output::ChangeFailed(to, ChangeError::Overtaken)
         };
-        self.outputs.push(output);
+        self.step.hold(output);
     }
 
     /// Ends a change whose result timeout has expired, or whose index the node has passed without its entry.
@@ -144,7 +144,7 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
         let (now_us, index) = (self.now_us, self.state.index);
         let late = |it: &mut Proposed| it.until_us <= now_us || it.slot <= index;
         if let Some(Proposed { to, .. }) = self.changing.proposed.take_if(late) {
-            self.outputs.push(Output::ChangeFailed(to, ChangeError::Unknown));
+            self.step.hold(Output::ChangeFailed(to, ChangeError::Unknown));
         }
     }
 }

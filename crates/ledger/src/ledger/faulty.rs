@@ -5,6 +5,7 @@
 
 use std::ops::Deref;
 
+use holdoff_driver::{Core, Roll};
 use holdoff_paxos::log::{self, EntryPayload};
 use holdoff_paxos::{NodeId, Slot};
 use holdoff_testbed::fault::is_injected;
@@ -123,6 +124,16 @@ impl<M: ReplicatedMachine, N: Notary> FaultyLedger<M, N> {
     }
 }
 
+impl<M: ReplicatedMachine, N: Notary> Core for FaultyLedger<M, N> {
+    type Input = Input<M>;
+    type Record = super::Record<M>;
+    type Output = super::OutputOf<M>;
+
+    fn step(&mut self, now_us: u64, roll: Roll<'_>, input: Input<M>) -> LedgerStep<M> {
+        FaultyLedger::step(self, now_us, roll(), input)
+    }
+}
+
 /// The restart of the source document's algorithm.
 fn count_without_applying<M: ReplicatedMachine, N: Notary>(
     ledger: &mut Ledger<M, N>,
@@ -167,6 +178,7 @@ pub(crate) fn hashed_bytes<G: AppData, D: AppData, A: AppData>(
 
 /// Each defect is injected alone, and the simulation must find it.
 mod tests {
+    use holdoff_driver::faulty::DriverFault;
     use holdoff_testbed::fault::inject;
 
     use super::LedgerFault;
@@ -175,7 +187,7 @@ mod tests {
     /// The maximum number of seeds that may be needed to find a defect.
     const SEEDS: u64 = 200;
 
-    fn assert_is_found(fault: LedgerFault) {
+    fn assert_is_found(fault: impl Copy + std::fmt::Debug + 'static) {
         let found = (0..SEEDS).find_map(|seed| Some((seed, inject(fault, || run(seed)).err()?)));
         let (seed, broken) = found.unwrap_or_else(|| panic!("{fault:?} is not found by {SEEDS} seeds"));
         println!("{fault:?}: found by seed {seed}: {broken}");
@@ -209,6 +221,21 @@ mod tests {
     #[test]
     fn a_forgotten_transaction_is_not_executed_again() {
         assert_is_found(LedgerFault::IgnoreBirth);
+    }
+
+    #[test]
+    fn the_driver_stores_before_it_sends() {
+        assert_is_found(DriverFault::SendBeforeStore);
+    }
+
+    #[test]
+    fn the_driver_releases_an_output_once() {
+        assert_is_found(DriverFault::ReleaseTwice);
+    }
+
+    #[test]
+    fn the_driver_stops_after_a_failed_write() {
+        assert_is_found(DriverFault::ContinueAfterFailure);
     }
 
     #[test]

@@ -53,7 +53,7 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
         let (peers, or_state) = self.fetch_targets();
         for peer in peers {
             self.counts.fetches += 1;
-            self.send(peer, Message::Fetch { after: self.state.index, or_state });
+            self.send_at_once(peer, Message::Fetch { after: self.state.index, or_state });
         }
         self.fetching.attempts = self.fetching.attempts.saturating_add(1);
         self.fetching.at_us = self.now_us.saturating_add(self.wait_us());
@@ -128,7 +128,7 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
         }
         let certificate = certificate.clone();
         self.counts.served += 1;
-        self.send(to, Message::History { first, entries, rest, certificate });
+        self.send_at_once(to, Message::History { first, entries, rest, certificate });
     }
 
     /// Adopts history from another node. Tampered, stale or unconnected history changes nothing, and this node asks

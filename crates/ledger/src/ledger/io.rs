@@ -20,9 +20,12 @@ pub type MessageOf<M> =
 /// The outputs of a node of this machine.
 pub type OutputOf<M> =
     Output<<M as StateMachine>::Goal, <M as StateMachine>::Diff, <M as StateMachine>::Answer>;
-/// The records to store and the outputs to perform afterwards. Only early outputs may leave before the records are on
-/// disk.
-pub type LedgerStep<M> = log::StepOutput<Record<M>, OutputOf<M>>;
+/// The result of a step of a node of this machine.
+pub type LedgerStep<M> = holdoff_driver::Step<Input<M>, Record<M>, OutputOf<M>>;
+
+/// The id of a submission, chosen by the caller. Several submissions may have the same transaction.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SubmissionId(pub u64);
 
 /// The id of a read, chosen by the caller.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -51,12 +54,16 @@ pub enum Input<M: ReplicatedMachine> {
     Tick,
     /// Another node has sent a message.
     Message(NodeId, MessageOf<M>),
-    /// A caller submits a transaction.
+    /// A caller submits a transaction. The outcome is [`Output::Ended`], at the deadline at the latest.
     Submit {
+        /// The id of the submission.
+        submission: SubmissionId,
         /// The transaction: a repeated id is the same transaction.
         tx: TxKey,
         /// The submitted goal.
         goal: M::Goal,
+        /// The time at which the caller stops waiting.
+        deadline_us: u64,
     },
     /// A caller submits a read. The node executes the goal and discards its changes.
     Read {
@@ -81,7 +88,7 @@ pub enum Input<M: ReplicatedMachine> {
     TransferLeadership(NodeId),
     /// Other nodes wait for the decided index: see [`Ledger::must_announce`](super::Ledger::must_announce).
     Announce,
-    /// The content of an [`Output::Stored`], returned unchanged after the write. The last of several is sufficient.
+    /// The log of this term is on this node's disk up to this slot. The driver returns it after the write.
     Stored {
         /// The leader's term.
         term: Term,
@@ -197,7 +204,7 @@ pub enum Outcome<A> {
     TooMany,
 }
 
-/// The outputs of a node, which the runtime performs after it has stored the records.
+/// The outputs of a node, which the runtime performs when the driver has released them.
 #[allow(
     clippy::large_enum_variant,
     reason = "the most frequent variant is the largest: boxing it would cost an allocation for each message"
@@ -206,8 +213,8 @@ pub enum Outcome<A> {
 pub enum Output<G, D, A> {
     /// Send a message to another node.
     Send(NodeId, Message<G, D, A>),
-    /// A transaction that was submitted at this node has ended.
-    Ended(TxId, Outcome<A>),
+    /// A submission at this node has ended.
+    Ended(SubmissionId, Outcome<A>),
     /// A transaction goes to another leader than before. The runtime should log this.
     Rerouted {
         /// The transaction id.
@@ -228,17 +235,12 @@ pub enum Output<G, D, A> {
     },
     /// This node cannot answer the read. The caller should ask the named leader, if there is one.
     NotAnswered(ReadId, Option<NodeId>),
-    /// The log of this term is on this node's disk up to this slot. The runtime returns it as [`Input::Stored`].
-    Stored {
-        /// The leader's term.
-        term: Term,
-        /// The last stored slot.
-        slot: Slot,
-    },
     /// This node no longer leads and has told the named node to start an election. The voters decide whether it wins.
     LeadershipTransferred(NodeId),
     /// The leadership transfer failed. Nothing has changed.
     TransferFailed(log::Rejection),
+    /// The log on this node's disk begins after this index: the answer to [`Input::Compact`].
+    Compacted(Slot),
     /// The configuration decides from the index after this one on.
     Changed(Configuration, Slot),
     /// The configuration does not become active, or the outcome is unknown.

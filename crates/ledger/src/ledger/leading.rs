@@ -81,13 +81,16 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
         let TxKey { id: tx_id, birth } = tx;
         match self.log.leader().filter(|leader| *leader != self.me) {
             Some(leader) if relayed_for.is_none() => {
-                self.send(leader, Message::Submit { tx_id, birth, goal, relayed_for: Some(from) });
+                self.send_at_once(leader, Message::Submit { tx_id, birth, goal, relayed_for: Some(from) });
             }
             Some(_) => {}
             None => {
                 if self.run(tx, &goal) == Execution::Expired {
                     let through = self.state.index;
-                    self.send(relayed_for.unwrap_or(from), Message::SubmitExpired { tx_id, birth, through });
+                    self.send_at_once(
+                        relayed_for.unwrap_or(from),
+                        Message::SubmitExpired { tx_id, birth, through },
+                    );
                 }
             }
         }

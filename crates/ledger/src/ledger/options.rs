@@ -12,7 +12,7 @@ use crate::dedup::DedupLimits;
 pub struct Options {
     /// The options of the log.
     pub log: log::Options,
-    /// Result timeout: the time that a submission waits for its result.
+    /// Result timeout: the time that a submission of the node itself waits for its result. A caller sets its own deadline.
     pub result_us: u64,
     /// The interval at which a node sends a pending transaction to the leader again.
     pub resend_us: u64,

@@ -3,7 +3,7 @@
 use holdoff_paxos::{NodeId, Slot};
 
 use super::leading::Execution;
-use super::{Ledger, Message, Outcome, Output};
+use super::{Ledger, Message, Outcome, Output, SubmissionId};
 use crate::certificate::Notary;
 use crate::entry::{ReplicatedMachine, TxId, TxKey};
 
@@ -17,9 +17,38 @@ pub(super) struct Pending<G> {
     is_observed: bool,
     /// The leader refuses submissions with this birth, and had applied the history up to this index then.
     refused_at: Option<Slot>,
-    until_us: u64,
+    /// The submissions that wait for the outcome, with their deadlines.
+    callers: Vec<(SubmissionId, u64)>,
     /// The node that last received the transaction, and the time.
     asked: Option<(NodeId, u64)>,
+}
+
+/// What is known of a transaction at the deadline of a submission.
+#[derive(Clone, Copy)]
+enum LateOutcome {
+    NoQuorum,
+    Unknown { absent_through: Slot },
+}
+
+impl<A> From<LateOutcome> for Outcome<A> {
+    fn from(late: LateOutcome) -> Self {
+        match late {
+            LateOutcome::NoQuorum => Self::NoQuorum,
+            LateOutcome::Unknown { absent_through } => Self::Unknown { absent_through },
+        }
+    }
+}
+
+impl<G> Pending<G> {
+    /// Returns what a node that has applied the history up to this index knows.
+    fn late_outcome(&self, index: Slot) -> LateOutcome {
+        match self.asked {
+            None => LateOutcome::NoQuorum,
+            // A node that is behind the caller has not applied the birth yet.
+            Some(_) if self.is_observed => LateOutcome::Unknown { absent_through: self.birth.max(index) },
+            Some(_) => LateOutcome::Unknown { absent_through: self.birth },
+        }
+    }
 }
 
 /// The state of routing pending transactions to the leader.
@@ -34,24 +63,24 @@ pub(super) struct Routing {
 }
 
 impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
-    /// Accepts a submitted transaction, or ends it as `TooMany`.
-    pub(super) fn submit(&mut self, tx: TxKey, goal: M::Goal) {
+    /// Accepts a submission, or ends it as `TooMany`.
+    pub(super) fn submit(&mut self, submission: SubmissionId, tx: TxKey, goal: M::Goal, deadline_us: u64) {
         let tx_id = tx.id;
-        if self.pending.len() >= self.options.pending && !self.pending.contains_key(&tx_id) {
-            self.outputs.push(Output::Ended(tx_id, Outcome::TooMany));
+        let callers = self.pending.get(&tx_id).map(|pending| pending.callers.len());
+        if callers.unwrap_or(self.pending.len()) >= self.options.pending {
+            self.step.at_once(Output::Ended(submission, Outcome::TooMany));
             return;
         }
-        let until_us = self.now_us + self.options.result_us;
         let is_observed = tx.birth >= self.state.forgotten();
         let pending = self.pending.entry(tx_id).or_insert(Pending {
             goal,
             birth: tx.birth,
             is_observed,
             refused_at: None,
-            until_us,
+            callers: Vec::new(),
             asked: None,
         });
-        pending.until_us = until_us;
+        pending.callers.push((submission, deadline_us));
         if tx.birth > pending.birth {
             (pending.birth, pending.refused_at) = (tx.birth, None);
             pending.is_observed |= is_observed;
@@ -63,12 +92,17 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
     /// Ends a pending transaction that is in the history.
     pub(super) fn end(&mut self, tx_id: TxId) {
         let Some((index, result)) = self.state.done(tx_id) else { return };
-        if self.pending.remove(&tx_id).is_some() {
-            let outcome = match result.clone() {
-                Ok(result) => Outcome::Committed { index, result },
-                Err(why) => Outcome::Failed { index, why },
-            };
-            self.outputs.push(Output::Ended(tx_id, outcome));
+        let outcome = match result.clone() {
+            Ok(result) => Outcome::Committed { index, result },
+            Err(why) => Outcome::Failed { index, why },
+        };
+        self.end_with(tx_id, &outcome);
+    }
+
+    /// Ends all submissions of a pending transaction.
+    fn end_with(&mut self, tx_id: TxId, outcome: &Outcome<M::Answer>) {
+        for (submission, _) in self.pending.remove(&tx_id).into_iter().flat_map(|pending| pending.callers) {
+            self.answer_caller(Output::Ended(submission, outcome.clone()));
         }
     }
 
@@ -109,8 +143,7 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
             true => Outcome::Overtaken { absent_through: self.state.index },
             false => Outcome::Expired { through: *through },
         };
-        self.pending.remove(&tx_id);
-        self.outputs.push(Output::Ended(tx_id, outcome));
+        self.end_with(tx_id, &outcome);
     }
 
     /// Ends the refused submissions whose outcome is known by now.
@@ -121,22 +154,19 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// Ends the pending transactions whose result timeout has expired. The index does not change.
+    /// Ends the submissions whose deadline has passed. The index does not change. A transaction without a submission is no
+    /// longer sent to the leader.
     pub(super) fn end_late(&mut self) {
-        let late = |pending: &Pending<M::Goal>| pending.until_us <= self.now_us;
-        let ids = self.pending.iter().filter(|(_, pending)| late(pending)).map(|(tx_id, _)| *tx_id);
-        for tx_id in ids.collect::<Vec<_>>() {
-            let Some(pending) = self.pending.remove(&tx_id) else { continue };
+        let (now_us, index, mut ended) = (self.now_us, self.state.index, Vec::new());
+        for pending in self.pending.values_mut() {
+            let outcome = pending.late_outcome(index);
+            let late = pending.callers.extract_if(.., |(_, deadline_us)| *deadline_us <= now_us);
+            ended.extend(late.map(|(submission, _)| (submission, outcome)));
+        }
+        self.pending.retain(|_, pending| !pending.callers.is_empty());
+        for (submission, outcome) in ended {
             self.counts.late += 1;
-            let outcome = match pending.asked {
-                // A node that is behind the caller has not applied the birth yet.
-                Some(_) if pending.is_observed => {
-                    Outcome::Unknown { absent_through: pending.birth.max(self.state.index) }
-                }
-                Some(_) => Outcome::Unknown { absent_through: pending.birth },
-                None => Outcome::NoQuorum,
-            };
-            self.outputs.push(Output::Ended(tx_id, outcome));
+            self.answer_caller(Output::Ended(submission, outcome.into()));
         }
     }
 
@@ -144,7 +174,8 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
     /// voter, which does.
     pub(super) fn route(&mut self) {
         let leader = self.log.leader();
-        if self.routing.leader != leader {
+        let is_new_leader = self.routing.leader != leader;
+        if is_new_leader {
             (self.routing.leader, self.routing.all) = (leader, true);
         }
         let fresh = std::mem::take(&mut self.routing.fresh);
@@ -166,7 +197,7 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
             fresh.into_iter().filter(due).collect()
         };
         for tx_id in due {
-            self.ask(tx_id, to);
+            self.ask(tx_id, to, is_new_leader);
         }
     }
 
@@ -176,7 +207,7 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
         voters.get(index).copied().filter(|_| !self.state.voters.contains(self.me))
     }
 
-    fn ask(&mut self, tx_id: TxId, leader: NodeId) {
+    fn ask(&mut self, tx_id: TxId, leader: NodeId, is_new_leader: bool) {
         let Some(pending) = self.pending.get_mut(&tx_id) else { return };
         let (goal, before) = (pending.goal.clone(), pending.asked);
         let tx = TxKey { id: tx_id, birth: pending.birth };
@@ -194,12 +225,18 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
                 }
             }
         } else {
-            self.send(leader, Message::Submit { tx_id, birth: tx.birth, goal, relayed_for: None });
+            let message = Message::Submit { tx_id, birth: tx.birth, goal, relayed_for: None };
+            if is_new_leader {
+                // A new leader serves after this node's acknowledgement, which waits for the disk: the transaction follows it.
+                self.send(leader, message);
+            } else {
+                self.send_at_once(leader, message);
+            }
         }
         let changed = |(from, _): &(NodeId, u64)| *from != leader && self.log.leader().is_some();
         if let Some((from, _)) = before.filter(changed) {
             self.counts.rerouted += 1;
-            self.outputs.push(Output::Rerouted { tx_id, from, to: leader });
+            self.step.at_once(Output::Rerouted { tx_id, from, to: leader });
         }
     }
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use holdoff_paxos::log::EntryPayload;
 use holdoff_paxos::{Configuration, NodeId, Slot, Tally, log};
 
-use super::{Ledger, Message};
+use super::{Ledger, Message, Output};
 use crate::certificate::{Certificate, Head, Notary};
 use crate::entry::{Hash, ReplicatedMachine, link};
 use crate::state::{Checkpoint, State};
@@ -82,14 +82,13 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
     /// head.
     pub(super) fn compact_now(&mut self) {
         let base = self.log.store().snapshot().last.slot;
-        let Some(proof) = self.certificates.get(&self.state.index).filter(|_| self.state.index > base) else {
-            return;
-        };
-        if proof.head == self.state.head() {
-            let state = Checkpoint { proof: Some(proof.clone()), ..self.state.checkpoint() };
+        let proof = self.certificates.get(&self.state.index).filter(|_| self.state.index > base).cloned();
+        if let Some(proof) = proof.filter(|proof| proof.head == self.state.head()) {
+            let state = Checkpoint { proof: Some(proof), ..self.state.checkpoint() };
             self.proofs.draft = Some((self.state.head(), state));
             self.compact_to_draft();
         }
+        self.step.hold(Output::Compacted(self.log.store().snapshot().last.slot));
     }
 
     fn compact_to_draft(&mut self) {
@@ -180,7 +179,7 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
         } else if let Some(certificate) =
             self.proofs.certificates.get(start).cloned().filter(|_| node != self.me)
         {
-            self.send(node, Message::Certificate(certificate));
+            self.send_at_once(node, Message::Certificate(certificate));
         }
     }
 
@@ -200,7 +199,7 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
         let Some(certificate) = self.proofs.certificates.get(&self.state.start).cloned() else { return };
         for voter in self.proofs.keepers.1.missing(&self.state.voters.clone()) {
             if voter != self.me {
-                self.send(voter, Message::Certificate(certificate.clone()));
+                self.send_at_once(voter, Message::Certificate(certificate.clone()));
             }
         }
     }
@@ -223,7 +222,7 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
         if snapshot.last.slot > after {
             snapshot.state.configuration_certificates = self.proofs.list();
             self.counts.states_served += 1;
-            self.send(to, Message::State(snapshot));
+            self.send_at_once(to, Message::State(snapshot));
         }
     }
 

@@ -51,7 +51,7 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
             Consistency::Lease if self.reads.lease.is_some_and(leased) => self.answer(read, &goal),
             _ if term.is_none() || is_full => {
                 let leader = self.log.leader().filter(|leader| *leader != self.me);
-                self.outputs.push(Output::NotAnswered(read, leader));
+                self.step.at_once(Output::NotAnswered(read, leader));
             }
             Consistency::Quorum | Consistency::Lease => {
                 let until_us = self.now_us + self.options.result_us;
@@ -67,7 +67,7 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
     fn answer(&mut self, read: ReadId, goal: &M::Goal) {
         let result = self.state.machine.execute(&M::Overlay::default(), goal).map(|(_, answer)| answer);
         let index = self.state.index;
-        self.outputs.push(Output::Answered { read, index, result });
+        self.answer_caller(Output::Answered { read, index, result });
     }
 
     /// Starts a round: asks all voters whether the term is still current.
@@ -80,7 +80,7 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
         confirmed_by.count(self.me, &voters);
         self.reads.round = Some(Round { term, number, sent_us: self.now_us, confirmed_by });
         for voter in confirmed_by.missing(&voters) {
-            self.send(voter, Message::ConfirmTerm(term, number));
+            self.send_at_once(voter, Message::ConfirmTerm(term, number));
         }
         self.count_round();
     }
@@ -94,7 +94,7 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
         let leader = self.log.leader().filter(|leader| *leader != self.me);
         for read in ids.collect::<Vec<_>>() {
             self.reads.waiting.remove(&read);
-            self.outputs.push(Output::NotAnswered(read, leader));
+            self.step.at_once(Output::NotAnswered(read, leader));
         }
         let is_late = |round: &Round| round.sent_us + self.options.log.heartbeat_us <= self.now_us;
         if leads && self.reads.round.as_ref().is_none_or(is_late) {

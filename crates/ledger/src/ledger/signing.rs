@@ -125,7 +125,7 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
     fn send_certificate(&mut self, certificate: &Certificate) {
         let (me, voters) = (self.me, self.state.voters.clone());
         for voter in voters.acceptors().iter().filter(|voter| **voter != me) {
-            self.send(*voter, Message::Certificate(certificate.clone()));
+            self.send_at_once(*voter, Message::Certificate(certificate.clone()));
         }
         self.keep_certificate(certificate);
     }

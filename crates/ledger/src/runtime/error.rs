@@ -1,9 +1,12 @@
 //! The errors of the runtime.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use holdoff_disk::DiskError;
 use holdoff_net::PublicKey;
+use holdoff_policy::{Class, ClassMap, Classify, Failure};
 
 use crate::state::Divergence;
 
@@ -41,18 +44,21 @@ pub enum Error {
         "the ledger's disk has failed: {0}. Start the node again: it continues from the stored records. If the disk is \
          lost or damaged, join again from an empty directory with the same key"
     )]
-    Disk(String),
+    Disk(#[from] DiskError),
     /// A decided entry does not fit the state of this node. The node has stopped.
     #[error(
         "the node has stopped, because a decided entry does not fit its state: {0}. Join again from an empty directory"
     )]
     Diverged(#[from] Divergence),
     /// A key file could not be read or written.
-    #[error("{0}")]
-    Key(String),
+    #[error(transparent)]
+    Key(Arc<holdoff_net::KeyFileError>),
     /// A link or the server has failed.
-    #[error("{0}")]
-    Net(String),
+    #[error(transparent)]
+    Net(Arc<holdoff_net::Error>),
+    /// The address under which peers reach the node is not valid. Nothing has changed.
+    #[error("invalid advertised address {0:?}: use at most 64 bytes without whitespace")]
+    BadAddress(String),
     /// There is no leader, or the leader could not be reached. Nothing has changed.
     #[error(
         "no leader was found within {0:?}: start a majority of the voters, and check that they reach each other"
@@ -74,12 +80,27 @@ pub enum Error {
 
 impl From<holdoff_net::Error> for Error {
     fn from(error: holdoff_net::Error) -> Self {
-        Self::Net(error.to_string())
+        Self::Net(Arc::new(error))
     }
 }
 
 impl From<holdoff_net::KeyFileError> for Error {
     fn from(error: holdoff_net::KeyFileError) -> Self {
-        Self::Key(error.to_string())
+        Self::Key(Arc::new(error))
+    }
+}
+
+/// A submission may be repeated under its transaction's id.
+impl Classify for Error {
+    fn classify(&self, classes: &ClassMap) -> Failure {
+        match self {
+            Self::Net(error) => error.classify(classes),
+            Self::NoLeader(_) => Failure::new(Class::Timeout),
+            Self::Busy => Failure::transient().local(),
+            Self::InUse(_) => Failure::new(Class::Contended),
+            // Most rejections pass: a change of voters or a transfer in progress, a follower that is behind.
+            Self::Rejected(_) => Failure::transient(),
+            _ => Failure::permanent(),
+        }
     }
 }

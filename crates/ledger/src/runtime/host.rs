@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdoff_disk::DiskError;
 use holdoff_net::{PeerAddress, PublicKey, SecretKey, Server, ServerOptions};
 use holdoff_paxos::NodeId;
 use parking_lot::{Mutex, MutexGuard};
@@ -23,7 +24,7 @@ use super::service::{HostedLedger, PeerService, Registry};
 use super::store::{LedgerInfo, Store};
 use super::task::{Event, Task, TaskParts};
 use super::wire::ROLE;
-use super::{Error, NodeMachine, Settings, clock, writer};
+use super::{Error, NodeMachine, Settings, clock};
 
 const KEY: &str = "node.key";
 const EXTENSION: &str = "redb";
@@ -99,7 +100,7 @@ fn new_ledger(key: &SecretKey, store: &Store) -> Result<LedgerInfo, Error> {
 }
 
 fn create_directory(data: &Path) -> Result<(), Error> {
-    holdoff_disk::directory::create(data).map_err(|error| Error::Disk(format!("{}: {error}", data.display())))
+    holdoff_disk::directory::create(data).map_err(|error| DiskError::at(data, error).into())
 }
 
 /// Returns the path of a ledger's store. The namespace is the name of the file.
@@ -113,7 +114,7 @@ fn path(data: &Path, namespace: &str) -> Result<PathBuf, Error> {
 
 /// Returns the names of the ledgers in a directory.
 fn namespaces(data: &Path) -> Result<Vec<String>, Error> {
-    let failed = |error: std::io::Error| Error::Disk(format!("{}: {error}", data.display()));
+    let failed = |error: std::io::Error| DiskError::at(data, error);
     let mut names = Vec::new();
     for entry in std::fs::read_dir(data).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
@@ -132,7 +133,7 @@ impl<M: NodeMachine> Host<M> {
         let registry = Arc::new(Registry::default());
         let options = ServerOptions {
             allow: Registry::allow_list(&registry),
-            roles: vec![ROLE.to_owned()],
+            roles: vec![ROLE],
             max_connections_with_key: CONNECTIONS_WITH_KEY,
             limits: peers::limits(),
             ..ServerOptions::default()
@@ -141,7 +142,7 @@ impl<M: NodeMachine> Host<M> {
             Server::start(&key, &settings.listen.to_string(), PeerService::new(registry.clone()), options)
                 .await?;
         let address = settings.advertise.clone().unwrap_or_else(|| server.address().to_string());
-        let peers = Arc::new(Peers::new(key.clone())?);
+        let peers = Arc::new(Peers::new(key.clone()));
         let state = HostState { key, address, settings, peers, registry, running: Mutex::default() };
         let state = Arc::new(state);
         let host = Self { server, state: state.clone(), _stop_on_drop: StopOnDrop(state) };
@@ -311,8 +312,6 @@ impl<M: NodeMachine> HostState<M> {
         };
         let (task, status) = Task::<M>::new(parts)?;
         let (events, waiting) = mpsc::channel(EVENTS);
-        let (disk, thread) =
-            writer::start(store, events.downgrade()).map_err(|error| Error::Disk(error.to_string()))?;
         let (ended, why) = watch::channel(None);
         let shared = NodeShared {
             ledger: info.ledger,
@@ -338,7 +337,7 @@ impl<M: NodeMachine> HostState<M> {
         let name = namespace.to_owned();
         Ok(async move {
             let result = tokio::select! {
-                result = task.run(waiting, disk) => result,
+                result = task.run(waiting, store) => result,
                 () = learning => Ok(()),
             };
             if let Err(error) = &result {
@@ -347,7 +346,6 @@ impl<M: NodeMachine> HostState<M> {
             ended.send_replace(Some(
                 result.err().unwrap_or_else(|| Error::Stopped("the process has stopped it".to_owned())),
             ));
-            drop(tokio::task::spawn_blocking(move || thread.join()).await);
         })
     }
 }

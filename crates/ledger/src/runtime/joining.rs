@@ -49,7 +49,7 @@ async fn ask(namespace: &str, contact: &PeerAddress, peers: &Peers) -> Result<Le
             Ok(LearnedLedger { info, members })
         }
         Reply::Rejected(why) => Err(Error::Rejected(why)),
-        other => Err(Error::Net(format!("unexpected reply from a member: {other:?}"))),
+        other => Err(Error::Rejected(format!("unexpected reply from a member: {other:?}"))),
     }
 }
 

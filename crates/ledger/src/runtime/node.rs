@@ -23,8 +23,10 @@ use crate::entry::{LogEntry, Transaction, TxId, TxKey};
 use crate::ledger::{Consistency, Outcome, Verification};
 use crate::machine::{Either, GoalError};
 
-/// The additional time that a caller waits after the result timeout. Without an answer by then, the outcome is unknown.
+/// The time after its deadline within which the task answers a submission. It is exceeded only if the disk hangs, and the task
+/// accepts no further events.
 const GRACE: Duration = Duration::from_secs(2);
+
 /// The number of entries that a subscription requests at a time.
 const BATCH: usize = 256;
 
@@ -171,9 +173,16 @@ impl<M: NodeMachine> Node<M> {
         goal: GoalOf<M>,
         within: Duration,
     ) -> Result<Outcome<AnswerOf<M>>, Error> {
-        let ended = self.request(|reply| Event::Submit { tx, goal, reply });
-        match clock::within(within.saturating_add(GRACE), ended).await {
-            Ok(outcome) => outcome,
+        let (reply, outcome) = oneshot::channel();
+        let deadline_us = clock::now_us().saturating_add(holdoff_policy::as_micros_u64(within));
+        let event = Event::Submit { tx, goal, deadline_us, reply };
+        match clock::within(within, self.events.send(event)).await {
+            Ok(sent) => sent.map_err(|_| self.stop_reason())?,
+            // The node has not received the submission.
+            Err(_) => return Ok(Outcome::TooMany),
+        }
+        match clock::within(within.saturating_add(GRACE), outcome).await {
+            Ok(outcome) => outcome.map_err(|_| self.stop_reason()),
             Err(_) => Ok(Outcome::Unknown { absent_through: tx.birth }),
         }
     }

@@ -8,7 +8,6 @@ use std::time::Duration;
 use holdoff_net::{ConnectionLimits, Link, LinkOptions, LinkStatus, PeerAddress, PublicKey, SecretKey};
 use holdoff_policy::{Growth, Jitter, Policy};
 use parking_lot::{Mutex, MutexGuard};
-use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use super::Error;
@@ -24,7 +23,6 @@ pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(3);
 pub(super) struct Peers {
     key: SecretKey,
     options: LinkOptions,
-    runtime: Handle,
     links: Mutex<HashMap<PublicKey, PeerLink>>,
 }
 
@@ -36,11 +34,10 @@ struct PeerLink {
 }
 
 impl Peers {
-    /// Creates the set of links, without a link. The links run on the current tokio runtime.
-    pub(super) fn new(key: SecretKey) -> Result<Self, Error> {
-        let runtime = Handle::try_current().map_err(|error| Error::Net(error.to_string()))?;
+    /// Creates the set of links, without a link.
+    pub(super) fn new(key: SecretKey) -> Self {
         let options = LinkOptions {
-            role: ROLE.to_owned(),
+            role: ROLE,
             // A restarted node is reconnected within about a second.
             policy: reconnect_policy(),
             slow_retry: Duration::from_secs(2),
@@ -49,7 +46,7 @@ impl Peers {
             limits: limits(),
             ..LinkOptions::default()
         };
-        Ok(Self { key, options, runtime, links: Mutex::default() })
+        Self { key, options, links: Mutex::default() }
     }
 
     /// Queues a packet. Drops it if the queue is full or the link cannot be created: the core repeats what matters.
@@ -79,8 +76,6 @@ impl Peers {
         if let Some(peer) = peers.get(to).filter(|peer| peer.link.peer().address == address) {
             return Ok(peer.clone());
         }
-        // The caller may be the writer's thread, which is outside of the tokio runtime.
-        let _guard = self.runtime.enter();
         let remote = PeerAddress { key: *to, address: address.to_owned() };
         let (link, _) = Link::new(&self.key, remote, self.options.clone())?;
         let peer = PeerLink::start(link);

@@ -13,7 +13,9 @@
 
 use std::path::Path;
 
+use holdoff_disk::DiskError;
 use holdoff_disk::store::{MetadataTable, OpenError, OpenStore, StoreSchema};
+use holdoff_driver::Disk;
 use holdoff_paxos::log::{LogId, Record, Snapshot, Term};
 use holdoff_paxos::{Configuration, NodeId, Slot};
 use redb::{Database, ReadableDatabase, ReadableTable, Table, TableDefinition, WriteTransaction};
@@ -59,7 +61,7 @@ pub(super) struct Store {
     incarnation: u64,
     /// The last slot with a row in the log.
     last: Slot,
-    failed: Option<String>,
+    failed: Option<Error>,
 }
 
 /// The identity of a ledger.
@@ -74,7 +76,7 @@ pub struct LedgerInfo {
 impl LedgerInfo {
     /// Returns the first configuration.
     pub(super) fn voters(&self) -> Result<Configuration, Error> {
-        Configuration::new([self.founder]).map_err(|error| Error::Disk(error.to_string()))
+        Configuration::new([self.founder]).map_err(|error| Error::Disk(DiskError::new(error)))
     }
 }
 
@@ -85,19 +87,21 @@ impl Store {
             OpenError::InUse => Error::InUse(path.to_owned()),
             OpenError::Format(found) => Error::Format { found, known: FORMAT },
             OpenError::Disk(why) => Error::Disk(why),
-            OpenError::NoMetadata => Error::Disk(OpenError::NoMetadata.to_string()),
+            OpenError::NoMetadata => Error::Disk(DiskError::new(OpenError::NoMetadata)),
         })?)
     }
 
     /// Creates a store in memory.
     pub(super) fn in_memory() -> Result<Self, Error> {
-        Self::from_open_store(SCHEMA.in_memory().map_err(|error| Error::Disk(error.to_string()))?)
+        Self::from_open_store(SCHEMA.in_memory().map_err(|error| Error::Disk(DiskError::new(error)))?)
     }
 
     /// Opens the store on this backend. An empty backend gets this incarnation.
     #[cfg(test)]
     pub(super) fn open_with(backend: impl redb::StorageBackend, fresh: u64) -> Result<Self, Error> {
-        Self::from_open_store(SCHEMA.open_on(backend, fresh).map_err(|error| Error::Disk(error.to_string()))?)
+        Self::from_open_store(
+            SCHEMA.open_on(backend, fresh).map_err(|error| Error::Disk(DiskError::new(error)))?,
+        )
     }
 
     fn from_open_store(OpenStore { database, incarnation }: OpenStore) -> Result<Self, Error> {
@@ -182,25 +186,11 @@ impl Store {
         Ok(store)
     }
 
-    /// Writes all records in one transaction. When this returns, they are on disk.
-    pub(super) fn write<M: ReplicatedMachine>(
-        &mut self,
-        records: impl IntoIterator<Item = ledger::Record<M>>,
-    ) -> Result<(), Error> {
-        if let Some(why) = &self.failed {
-            return Err(Error::Disk(why.clone()));
-        }
-        let written = self.transact::<M>(records);
-        if let Err(error) = &written {
-            self.failed = Some(error.to_string());
-        }
-        written
-    }
-
-    fn transact<M: ReplicatedMachine>(
-        &mut self,
-        records: impl IntoIterator<Item = ledger::Record<M>>,
-    ) -> Result<(), Error> {
+    fn transact<V, S>(&mut self, records: Vec<Record<V, S>>) -> Result<(), Error>
+    where
+        V: Serialize + DeserializeOwned,
+        S: Serialize + DeserializeOwned,
+    {
         let writing = self.database.begin_write().map_err(disk)?;
         {
             let mut tables = Tables::of(&writing, self.last)?;
@@ -210,6 +200,21 @@ impl Store {
             self.last = tables.last;
         }
         writing.commit().map_err(disk)
+    }
+}
+
+impl<V, S> Disk<Record<V, S>> for Store
+where
+    V: Serialize + DeserializeOwned,
+    S: Serialize + DeserializeOwned,
+{
+    type Error = Error;
+
+    fn write(&mut self, records: Vec<Record<V, S>>) -> Result<(), Error> {
+        if let Some(why) = &self.failed {
+            return Err(why.clone());
+        }
+        self.transact(records).inspect_err(|error| self.failed = Some(error.clone()))
     }
 }
 
@@ -300,7 +305,7 @@ fn create_tables(writing: &WriteTransaction) -> Result<(), redb::TableError> {
 
 /// Encodes a value, followed by its checksum.
 fn encode(value: &impl Serialize) -> Result<Vec<u8>, Error> {
-    let mut bytes = postcard::to_stdvec(value).map_err(|error| Error::Disk(error.to_string()))?;
+    let mut bytes = postcard::to_stdvec(value).map_err(|error| Error::Disk(DiskError::new(error)))?;
     let checksum = checksum(&bytes);
     bytes.extend(checksum);
     Ok(bytes)
@@ -312,7 +317,8 @@ fn decode<T: DeserializeOwned>(bytes: &[u8], what: &str) -> Result<T, Error> {
     if checksum(bytes) != *expected {
         return Err(damaged(what, "its checksum does not match"));
     }
-    postcard::from_bytes(bytes).map_err(|error| damaged(what, &error.to_string()))
+    postcard::from_bytes(bytes)
+        .map_err(|error| Error::Disk(DiskError::within(&format!("{what} is damaged"), error)))
 }
 
 fn checksum(bytes: &[u8]) -> [u8; CHECKSUM_BYTES] {
@@ -322,16 +328,15 @@ fn checksum(bytes: &[u8]) -> [u8; CHECKSUM_BYTES] {
 }
 
 fn damaged(what: &str, why: &str) -> Error {
-    Error::Disk(format!("{what} is damaged: {why}"))
+    Error::Disk(DiskError::new(format!("{what} is damaged: {why}")))
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "it is what map_err gives")]
 fn unreadable(error: postcard::Error) -> Error {
-    Error::Disk(format!("failed to decode a row: {error}"))
+    Error::Disk(DiskError::within("failed to decode a row", error))
 }
 
 fn disk(error: impl Into<redb::Error>) -> Error {
-    Error::Disk(error.into().to_string())
+    Error::Disk(DiskError::new(error.into()))
 }
 
 #[cfg(test)]
@@ -458,7 +463,7 @@ mod tests {
                                 record
                             })
                             .collect::<Vec<_>>();
-                        if store.write::<KeyValue>(pending.clone()).is_err() {
+                        if store.write(pending.clone()).is_err() {
                             break;
                         }
                         model = next;
@@ -482,16 +487,16 @@ mod tests {
         let disk = FaultyDisk::default();
         let mut store = Store::open_with(disk.handle(), 1).unwrap();
         disk.stop_syncing();
-        let promise = || [Record::Promised(term(1).into())];
-        assert!(store.write::<KeyValue>(promise()).is_err());
-        assert!(matches!(store.write::<KeyValue>(promise()), Err(Error::Disk(_))));
+        let promise = || vec![StoreRecord::Promised(term(1).into())];
+        assert!(store.write(promise()).is_err());
+        assert!(matches!(store.write(promise()), Err(Error::Disk(_))));
     }
 
     #[test]
     fn damaged_rows_are_detected() {
         let mut store = Store::in_memory().unwrap();
         let mut rng = Rng::with_seed(1);
-        store.write::<KeyValue>([Record::Entry { slot: Slot(1), entry: entry(&mut rng, Slot(1)) }]).unwrap();
+        store.write(vec![StoreRecord::Entry { slot: Slot(1), entry: entry(&mut rng, Slot(1)) }]).unwrap();
         store.load::<KeyValue>(&info()).unwrap();
         let damage = |change: fn(&mut Vec<u8>)| {
             let writing = store.database.begin_write().unwrap();
@@ -513,8 +518,8 @@ mod tests {
         let mut store = Store::in_memory().unwrap();
         let mut rng = Rng::with_seed(2);
         let put =
-            |slot: u64, rng: &mut Rng| Record::Entry { slot: Slot(slot), entry: entry(rng, Slot(slot)) };
-        store.write::<KeyValue>([put(1, &mut rng), put(3, &mut rng)]).unwrap();
+            |slot: u64, rng: &mut Rng| StoreRecord::Entry { slot: Slot(slot), entry: entry(rng, Slot(slot)) };
+        store.write(vec![put(1, &mut rng), put(3, &mut rng)]).unwrap();
         let why = store.load::<KeyValue>(&info()).unwrap_err().to_string();
         assert!(why.contains("the entry at 3 is damaged: the entry before it is missing"), "{why}");
     }

@@ -1,7 +1,7 @@
 //! The task that owns a node's core.
 //!
 //! ```text
-//! events ──▶ core ──▶ records and actions ──▶ writer ──▶ disk ──▶ actions: messages, answers
+//! events ──▶ driver of the core ──▶ writes ──▶ thread of the disk ──▶ driver ──▶ outputs: messages, answers
 //! ```
 
 mod inputs;
@@ -9,14 +9,15 @@ mod membership;
 mod outputs;
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
+use holdoff_disk::DiskError;
+use holdoff_driver::{DiskThread, Driver, WriteOptions, Written};
 use holdoff_gossip::{Ed25519, Electorate, Group, Sampling, Watch};
 use holdoff_net::{PublicKey, SecretKey};
-use holdoff_paxos::log::{self, Term};
+use holdoff_paxos::log;
 use holdoff_paxos::{NodeId, Slot};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -25,16 +26,19 @@ use super::identity::{LedgerId, NodeNotary};
 use super::peers::Peers;
 use super::roster::{LedgerMember, MembershipChange};
 use super::status::{LedgerStatus, NodeStatus};
-use super::store::LedgerInfo;
+use super::store::{LedgerInfo, Store};
 use super::wire::{AppliedHead, Envelope, LeaderCommand};
-use super::writer::{Action, Batch, Batches};
 use super::{AnswerOf, Error, GoalOf, HistoryEntry, NodeMachine, NodeState, Settings, clock};
 use crate::entry::{TxId, TxKey};
-use crate::ledger::{self, Consistency, Input, Ledger, Options, Outcome, OutputOf, ReadId, Verification};
+use crate::ledger::{
+    self, Consistency, Input, Ledger, Options, Outcome, ReadId, Record, SubmissionId, Verification,
+};
 use crate::machine::GoalError;
 
-/// The maximum number of events that the task handles before it sends a batch to the writer.
+/// The maximum number of events that the task handles before it begins a write.
 const MAX_EVENTS_PER_BATCH: usize = 1024;
+/// The number of records that wait for the disk from which on the task accepts no further events.
+const MAX_UNWRITTEN: usize = 16 * 1024;
 /// The interval of the core's ticks.
 const TICK: Duration = Duration::from_millis(25);
 /// The interval at which the task compares the roster with the configuration.
@@ -45,7 +49,7 @@ pub(super) enum Event<M: NodeMachine> {
     /// A peer has sent an envelope.
     Envelope { from: PublicKey, incarnation: u64, envelope: Envelope },
     /// A caller submits a transaction.
-    Submit { tx: TxKey, goal: GoalOf<M>, reply: oneshot::Sender<Outcome<AnswerOf<M>>> },
+    Submit { tx: TxKey, goal: GoalOf<M>, deadline_us: u64, reply: oneshot::Sender<Outcome<AnswerOf<M>>> },
     /// A caller reads.
     Read { goal: M::Goal, consistency: Consistency, reply: oneshot::Sender<ReadReply<M>> },
     /// A caller requests a command of the leader.
@@ -60,8 +64,6 @@ pub(super) enum Event<M: NodeMachine> {
     Verify(oneshot::Sender<Verification>),
     /// A caller requests a snapshot that replaces old entries.
     Compact(oneshot::Sender<Slot>),
-    /// The disk has failed.
-    DiskFailed(Error),
     /// The host stops the node.
     Stop,
 }
@@ -105,17 +107,18 @@ pub(super) struct Task<M: NodeMachine> {
     incarnation: u64,
     address: String,
     settings: Settings,
-    core: Ledger<NodeState<M>, NodeNotary>,
+    driver: Driver<Ledger<NodeState<M>, NodeNotary>>,
     gossip: holdoff_gossip::Node<SecretKey, Ed25519>,
     address_book: Arc<AddressBook>,
     peers: Arc<Peers>,
     /// The members that a contact has listed. They count until this node finds itself in the roster.
     contacts: Vec<(PublicKey, LedgerMember)>,
     rng: Rng,
-    callers: BTreeMap<TxId, Vec<oneshot::Sender<Outcome<AnswerOf<M>>>>>,
+    callers: BTreeMap<SubmissionId, oneshot::Sender<Outcome<AnswerOf<M>>>>,
     readers: BTreeMap<ReadId, oneshot::Sender<ReadReply<M>>>,
     transfer_callers: Vec<oneshot::Sender<LeaderReply>>,
-    next_read: u64,
+    compact_callers: Vec<oneshot::Sender<Slot>>,
+    next_call: u64,
     /// The transaction that registers this node's address in the roster, and the time of its first submission.
     registration: Option<(TxId, u64)>,
     /// The time until which this node ignores hints that name it, after it has transferred leadership.
@@ -123,12 +126,6 @@ pub(super) struct Task<M: NodeMachine> {
     peer_statuses: BTreeMap<PublicKey, PeerStatus>,
     observed: Observed,
     node_status: watch::Sender<NodeStatus>,
-    batch: Batch<NodeState<M>>,
-    /// The outputs that need not wait for the disk, and those that must.
-    early: Vec<OutputOf<NodeState<M>>>,
-    outputs: Vec<OutputOf<NodeState<M>>>,
-    /// The last slot of this node's own term that is on disk.
-    stored: watch::Sender<Option<(Term, Slot)>>,
     counts: super::NodeCounters,
 }
 
@@ -175,7 +172,7 @@ impl<M: NodeMachine> Task<M> {
         let watch =
             Watch::new(Group(info.ledger.0), key.clone(), Ed25519, electorate, &settings.gossip, now_us);
         let myself =
-            membership::peer(&key.public(), &address).ok_or_else(|| Error::Net(bad_address(&address)))?;
+            membership::peer(&key.public(), &address).ok_or_else(|| Error::BadAddress(address.clone()))?;
         let sampling = Sampling::new(myself, Vec::new(), true);
         let gossip = holdoff_gossip::Node::new(watch, sampling, &settings.gossip);
         let (node_status, observed) = watch::channel(NodeStatus::default());
@@ -187,7 +184,7 @@ impl<M: NodeMachine> Task<M> {
             incarnation,
             address,
             settings,
-            core,
+            driver: Driver::new(core, WriteOptions::default()),
             gossip,
             address_book,
             peers,
@@ -196,7 +193,8 @@ impl<M: NodeMachine> Task<M> {
             callers: BTreeMap::new(),
             readers: BTreeMap::new(),
             transfer_callers: Vec::new(),
-            next_read: 0,
+            compact_callers: Vec::new(),
+            next_call: 0,
             registration: None,
             ignore_hints_until_us: 0,
             peer_statuses: BTreeMap::new(),
@@ -208,10 +206,6 @@ impl<M: NodeMachine> Task<M> {
                 leads_since_us: now_us,
             },
             node_status,
-            batch: Batch::default(),
-            early: Vec::new(),
-            outputs: Vec::new(),
-            stored: watch::Sender::new(None),
             counts: super::NodeCounters::default(),
         };
         Ok((task, observed))
@@ -219,7 +213,7 @@ impl<M: NodeMachine> Task<M> {
 
     /// Returns true if this node, with its current storage, is in the roster.
     pub(super) fn is_known(&self) -> bool {
-        let mine = self.core.state().machine().first.get(&self.key);
+        let mine = self.driver.core().state().machine().first.get(&self.key);
         mine.is_some_and(|member| member.incarnation == Some(self.incarnation))
     }
 
@@ -227,22 +221,40 @@ impl<M: NodeMachine> Task<M> {
     pub(super) async fn run(
         mut self,
         mut events: mpsc::Receiver<Event<M>>,
-        disk: Batches<M>,
+        store: Store,
+    ) -> Result<(), Error> {
+        let (finished, mut writes) = mpsc::unbounded_channel();
+        let disk = DiskThread::start("ledger disk", store, move |result| drop(finished.send(result)))
+            .map_err(DiskError::new)?;
+        let result = self.run_on(&disk, &mut writes, &mut events).await;
+        // The store is closed before a caller learns of the end.
+        drop(tokio::task::spawn_blocking(move || disk.join()).await);
+        result
+    }
+
+    async fn run_on(
+        &mut self,
+        disk: &DiskThread<Record<NodeState<M>>>,
+        writes: &mut mpsc::UnboundedReceiver<Result<Written, Error>>,
+        events: &mut mpsc::Receiver<Event<M>>,
     ) -> Result<(), Error> {
         let mut tick = every(TICK);
         let mut member_check = every(MEMBER_CHECK);
         let mut round = every(self.settings.gossip.round);
         let mut received = Vec::new();
-        let mut stored = self.stored.subscribe();
         self.observe();
         loop {
+            let has_room = self.driver.unwritten() < MAX_UNWRITTEN;
             tokio::select! {
-                count = events.recv_many(&mut received, MAX_EVENTS_PER_BATCH) => if count == 0 { return Ok(()) },
-                Ok(()) = stored.changed() => {
-                    let latest = *stored.borrow_and_update();
-                    if let Some((term, slot)) = latest {
-                        self.step(Input::Stored { term, slot });
+                count = events.recv_many(&mut received, MAX_EVENTS_PER_BATCH), if has_room => {
+                    if count == 0 {
+                        return Ok(());
                     }
+                }
+                finished = writes.recv() => {
+                    let lost = || Error::from(DiskError::new("the disk's thread has stopped without a reason"));
+                    let written = finished.ok_or_else(lost)??;
+                    self.driver.finish_write(clock::now_us(), &mut || self.rng.u32(..), written);
                 }
                 _ = tick.tick() => self.step(Input::Tick),
                 _ = round.tick() => self.gossip_round(),
@@ -251,18 +263,16 @@ impl<M: NodeMachine> Task<M> {
             for event in received.drain(..) {
                 match event {
                     Event::Stop => return Ok(()),
-                    Event::DiskFailed(error) => return Err(error),
                     event => self.handle(event),
                 }
             }
             self.observe();
             self.perform_outputs();
-            if let Some(divergence) = self.core.divergence() {
+            if let Some(divergence) = self.driver.core().divergence() {
                 return Err(divergence.clone().into());
             }
-            if !self.batch.is_empty() && disk.send(std::mem::take(&mut self.batch)).await.is_err() {
-                // The writer has reported the reason, or reports it now.
-                return Err(failure_of_writer(&mut events).await);
+            while let Some(write) = self.driver.begin_write(clock::now_us()) {
+                disk.write(write);
             }
         }
     }
@@ -272,100 +282,72 @@ impl<M: NodeMachine> Task<M> {
             Event::Envelope { from, incarnation, envelope } => {
                 self.handle_envelope(from, incarnation, envelope);
             }
-            Event::Submit { tx, goal, reply } => {
-                self.callers.entry(tx.id).or_default().push(reply);
-                self.step(Input::Submit { tx, goal });
+            Event::Submit { tx, goal, deadline_us, reply } => {
+                let submission = SubmissionId(self.next_call());
+                self.callers.insert(submission, reply);
+                self.step(Input::Submit { submission, tx, goal, deadline_us });
             }
             Event::Read { goal, consistency, reply } => {
-                let read = ReadId(self.next_read);
-                self.next_read += 1;
+                let read = ReadId(self.next_call());
                 self.readers.insert(read, reply);
                 self.step(Input::Read { read, goal: crate::machine::Either::Second(goal), consistency });
             }
             Event::LeaderCommand { command, reply } => self.execute(command, reply),
             Event::History { after, limit, reply } => drop(reply.send(self.history(after, limit))),
             Event::Status(reply) => drop(reply.send(self.status())),
-            Event::Verify(reply) => drop(reply.send(self.core.verify())),
+            Event::Verify(reply) => drop(reply.send(self.driver.core().verify())),
             Event::Compact(reply) => {
+                self.compact_callers.push(reply);
                 self.step(Input::Compact);
-                let through = self.core.store().snapshot().last.slot;
-                self.after_write(move || {
-                    let _ = reply.send(through);
-                });
             }
             Event::MembersLearned(members) => {
                 self.contacts = members;
                 self.update_address_book();
             }
-            Event::DiskFailed(_) | Event::Stop => {}
+            Event::Stop => {}
         }
     }
 
-    /// Passes an input to the core. Its outputs wait for its records to be on disk, except for the early outputs.
+    /// Passes an input to the core.
     fn step(&mut self, input: Input<NodeState<M>>) {
-        let mut step = self.core.step(clock::now_us(), self.rng.u32(..), input);
-        self.early.extend(step.early());
-        let records = &mut self.batch.records;
-        // Actions run after the records of their batch and of all earlier batches are on disk.
-        let outputs = step.release(|step| {
-            records.extend(step);
-            Ok::<_, Infallible>(())
-        });
-        match outputs {
-            Ok(outputs) => self.outputs.extend(outputs),
-            Err(never) => match never {},
-        }
+        self.driver.step(clock::now_us(), &mut || self.rng.u32(..), input);
     }
 
-    /// Performs the outputs of all steps since the last call, combined into as few messages as possible.
+    /// Performs the outputs that the driver has released, combined into as few messages as possible.
     fn perform_outputs(&mut self) {
-        if self.core.must_announce() {
+        if self.driver.core().must_announce() {
             self.step(Input::Announce);
         }
-        let batch = self.settings.ledger.log.batch;
-        let (mut early, mut outputs) = (std::mem::take(&mut self.early), std::mem::take(&mut self.outputs));
-        ledger::coalesce_appends(&mut early, batch);
-        ledger::coalesce_appends(&mut outputs, batch);
-        for output in early {
-            self.send_early(output);
-        }
+        let mut outputs = self.driver.take_outputs();
+        ledger::coalesce_appends(&mut outputs, self.settings.ledger.log.batch);
         for output in outputs {
             self.perform(output);
         }
     }
 
-    fn after_write(&mut self, action: impl FnOnce() + Send + 'static) {
-        self.batch.actions.push(Box::new(action) as Action);
+    /// Returns the number of a caller's request.
+    fn next_call(&mut self) -> u64 {
+        self.next_call += 1;
+        self.next_call
     }
 
     /// Submits a membership change of this node's own.
     fn change_roster(&mut self, change: MembershipChange) {
-        let tx = TxKey { id: TxId(self.rng.u128(..)), birth: self.core.state().index() };
-        self.step(Input::Submit { tx, goal: crate::machine::Either::First(change) });
+        let tx = TxKey { id: TxId(self.rng.u128(..)), birth: self.driver.core().state().index() };
+        self.submit_own(tx, change);
     }
-}
 
-async fn failure_of_writer<M: NodeMachine>(events: &mut mpsc::Receiver<Event<M>>) -> Error {
-    const TIMEOUT: Duration = Duration::from_secs(1);
-    let failed = async {
-        loop {
-            match events.recv().await {
-                Some(Event::DiskFailed(error)) => return Some(error),
-                Some(_) => {}
-                None => return None,
-            }
-        }
-    };
-    let error = clock::within(TIMEOUT, failed).await.ok().flatten();
-    error.unwrap_or_else(|| Error::Disk("the writer has stopped without a reason".to_owned()))
+    /// Submits a transaction for which no caller waits.
+    fn submit_own(&mut self, tx: TxKey, change: MembershipChange) {
+        let submission = SubmissionId(self.next_call());
+        let deadline_us = clock::now_us().saturating_add(self.settings.ledger.result_us);
+        let goal = crate::machine::Either::First(change);
+        self.step(Input::Submit { submission, tx, goal, deadline_us });
+    }
 }
 
 fn every(time: Duration) -> tokio::time::Interval {
     let mut interval = clock::interval(time.max(Duration::from_millis(1)));
     interval.set_missed_tick_behavior(clock::MissedTickBehavior::Delay);
     interval
-}
-
-fn bad_address(address: &str) -> String {
-    format!("invalid advertised address {address:?}: use at most 64 bytes without whitespace")
 }

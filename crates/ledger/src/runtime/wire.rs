@@ -2,7 +2,7 @@
 //! fragments.
 
 use bytes::Bytes;
-use holdoff_net::PublicKey;
+use holdoff_net::{LinkRole, PublicKey};
 use holdoff_paxos::Slot;
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ use crate::entry::Hash;
 use crate::ledger::Consistency;
 
 /// The role of nodes on links to each other.
-pub(super) const ROLE: &str = "ledger node 1";
+pub(super) const ROLE: LinkRole = LinkRole::new("ledger node", 1..=1);
 /// The maximum size of a frame, in bytes.
 pub(super) const MAX_FRAME_BYTES: usize = 512 * 1024;
 /// The size of a fragment, in bytes. A longer message is split.

@@ -6,6 +6,7 @@ mod leadership;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 
+use holdoff_driver::{Driver, WriteOptions};
 use holdoff_paxos::log::Rejection;
 use holdoff_paxos::{Configuration, NodeId, Slot};
 use holdoff_testbed::fault::inject;
@@ -16,14 +17,15 @@ use crate::ledger::faulty::{FaultyLedger, LedgerFault};
 use crate::machine::{Command, Commands, KeyValue, Values};
 use crate::{
     ChangeError, Consistency, Input, Ledger, Message, MessageOf, Outcome, Output, OutputOf, ReadId, Store,
-    TxId, TxKey, coalesce_appends,
+    SubmissionId, TxId, TxKey, coalesce_appends,
 };
 
 type Delivery = (NodeId, NodeId, MessageOf<KeyValue>);
+type TestNode = (Driver<FaultyLedger<KeyValue, TestNotary>>, Store<KeyValue>);
 
 /// Nodes with disks that store at once, and with messages that the test delivers.
 pub(super) struct TestCluster {
-    nodes: Vec<(FaultyLedger<KeyValue, TestNotary>, Store<KeyValue>)>,
+    nodes: Vec<TestNode>,
     pub(super) post: VecDeque<Delivery>,
     /// The nodes that neither receive nor send.
     pub(super) cut_off: Vec<NodeId>,
@@ -39,13 +41,17 @@ pub(super) struct TestCluster {
     now_us: u64,
 }
 
+fn roll_of(number: usize) -> impl FnMut() -> u32 {
+    move || u32::MAX / 8 * u32::try_from(number).unwrap()
+}
+
 pub(super) fn id(number: usize) -> NodeId {
     NodeId(number as u128)
 }
 
 /// Returns the key of a transaction that no node ever refuses because of its birth.
 pub(super) fn tx(id: u128) -> TxKey {
-    TxKey { id: TxId(id), birth: Slot(u64::MAX) }
+    TxKey::never_expires(TxId(id))
 }
 
 pub(super) fn add() -> Commands {
@@ -75,13 +81,18 @@ impl TestCluster {
         }
     }
 
-    fn ledger(number: usize, store: Store<KeyValue>, now_us: u64) -> FaultyLedger<KeyValue, TestNotary> {
-        let roll = u32::MAX / 8 * u32::try_from(number).unwrap();
-        FaultyLedger::new(id(number), options(), TestNotary(id(number)), store, now_us, roll).unwrap()
+    fn ledger(
+        number: usize,
+        store: Store<KeyValue>,
+        now_us: u64,
+    ) -> Driver<FaultyLedger<KeyValue, TestNotary>> {
+        let (me, roll) = (id(number), roll_of(number)());
+        let ledger = FaultyLedger::new(me, options(), TestNotary(me), store, now_us, roll).unwrap();
+        Driver::new(ledger, WriteOptions::default())
     }
 
     pub(super) fn node(&self, number: usize) -> &Ledger<KeyValue, TestNotary> {
-        &self.nodes[number - 1].0
+        self.nodes[number - 1].0.core()
     }
 
     pub(super) fn restart(&mut self, number: usize) {
@@ -90,15 +101,17 @@ impl TestCluster {
     }
 
     pub(super) fn step(&mut self, number: usize, input: Input<KeyValue>) {
-        let roll = u32::MAX / 8 * u32::try_from(number).unwrap();
-        let (ledger, store) = &mut self.nodes[number - 1];
-        let stored = ledger.step(self.now_us, roll, input).release(|records| {
+        let (driver, store) = &mut self.nodes[number - 1];
+        let (now_us, mut roll) = (self.now_us, roll_of(number));
+        driver.step(now_us, &mut roll, input);
+        let stored = driver.write_through(now_us, &mut roll, |records| {
             for record in records {
                 store.apply(record);
             }
             Ok::<_, Infallible>(())
         });
-        for output in stored.unwrap() {
+        let Ok(()) = stored;
+        for output in driver.take_outputs() {
             self.perform(number, output);
         }
     }
@@ -106,13 +119,12 @@ impl TestCluster {
     fn perform(&mut self, number: usize, output: OutputOf<KeyValue>) {
         match output {
             Output::Send(to, message) => self.post.push_back((id(number), to, message)),
-            Output::Ended(tx_id, outcome) => self.ended.push((tx_id, outcome)),
+            Output::Ended(SubmissionId(id), outcome) => self.ended.push((TxId(u128::from(id)), outcome)),
             Output::Rerouted { tx_id, from, to } => self.rerouted.push((tx_id, from, to)),
             Output::Answered { read, .. } => self.answered.push(read),
             Output::Changed(to, slot) => self.changed.push(Ok((to, slot))),
             Output::ChangeFailed(_, why) => self.changed.push(Err(why)),
-            Output::NotAnswered(..) => {}
-            Output::Stored { term, slot } => self.step(number, Input::Stored { term, slot }),
+            Output::NotAnswered(..) | Output::Compacted(_) => {}
             Output::LeadershipTransferred(to) => self.transfers.push(Ok(to)),
             Output::TransferFailed(why) => self.transfers.push(Err(why)),
             Output::Diverged(divergence) => panic!("{divergence}"),
@@ -146,8 +158,15 @@ impl TestCluster {
 
     fn submit(&mut self, number: usize, tx_id: u128) {
         let tx = TxKey { id: TxId(tx_id), birth: self.node(number).state().index() };
-        self.step(number, Input::Submit { tx, goal: add() });
+        self.submit_goal(number, tx, add());
         self.deliver();
+    }
+
+    /// Submits a transaction, with the usual deadline.
+    pub(super) fn submit_goal(&mut self, number: usize, tx: TxKey, goal: Commands) {
+        let submission = SubmissionId(u64::try_from(tx.id.0).unwrap());
+        let deadline_us = self.now_us + options().result_us;
+        self.step(number, Input::Submit { submission, tx, goal, deadline_us });
     }
 
     /// Changes the voters, and waits until another change is possible.
@@ -269,14 +288,14 @@ fn a_repeated_submission_is_the_same_transaction() {
     cluster.pass(1_000_000);
     let leader = cluster.leader();
     for _ in 0..3 {
-        cluster.step(leader, Input::Submit { tx: tx(1), goal: add() });
+        cluster.submit_goal(leader, tx(1), add());
     }
     cluster.deliver();
     cluster.pass(500_000);
     cluster.submit(leader % 3 + 1, 1);
     let outcomes: Vec<_> = cluster.ended.iter().map(|(_, outcome)| outcome.clone()).collect();
-    assert_eq!(outcomes.len(), 2);
-    assert_eq!(outcomes[0], outcomes[1]);
+    assert_eq!(outcomes.len(), 4, "each submission has an outcome");
+    assert!(outcomes.iter().all(|outcome| *outcome == outcomes[0]));
     assert!(matches!(&outcomes[0], Outcome::Committed { result, .. } if *result == [Some(1.into())]));
 }
 
@@ -372,23 +391,59 @@ fn a_single_voter_commits_when_its_disk_has_the_entry() {
     let mut options = options();
     options.log.early = true;
     let store = Ledger::<KeyValue, TestNotary>::empty(voters);
-    let mut ledger = Ledger::new(id(1), options, TestNotary(id(1)), store, 0, 0).unwrap();
-    let mut step = |input: Input<KeyValue>| {
-        ledger.step(1_000_000, 0, input).release(|_| Ok::<_, Infallible>(())).unwrap()
-    };
-    let stored = |outputs: Vec<OutputOf<KeyValue>>| {
-        let [Output::Stored { term, slot }] = outputs[..] else { panic!("{outputs:?}") };
-        Input::Stored { term, slot }
+    let ledger = Ledger::new(id(1), options, TestNotary(id(1)), store, 0, 0).unwrap();
+    let mut driver = Driver::new(ledger, WriteOptions::default());
+    let write = |driver: &mut Driver<Ledger<KeyValue, TestNotary>>| {
+        driver.write_through(1_000_000, &mut || 0, |_| Ok::<_, Infallible>(())).unwrap();
     };
 
-    let led = stored(step(Input::Tick));
-    assert!(step(led).is_empty());
-    let submitted = stored(step(Input::Submit { tx: tx(1), goal: add() }));
-    let ended = step(submitted);
+    driver.step(1_000_000, &mut || 0, Input::Tick);
+    write(&mut driver);
+    assert!(driver.core().is_ready());
+    let (submission, tx, goal) = (SubmissionId(1), tx(1), add());
+    driver.step(1_000_000, &mut || 0, Input::Submit { submission, tx, goal, deadline_us: 2_000_000 });
+    assert!(driver.take_outputs().is_empty(), "the entry is not on disk");
+    write(&mut driver);
+    let ended = driver.take_outputs();
     assert!(
-        matches!(ended[..], [Output::Ended(TxId(1), Outcome::Committed { index: Slot(2), .. })]),
+        matches!(ended[..], [Output::Ended(SubmissionId(1), Outcome::Committed { index: Slot(2), .. })]),
         "committed without a tick: {ended:?}"
     );
+}
+
+/// Each submission ends at its own deadline, with what is known then.
+#[test]
+fn a_submission_ends_truthfully_at_its_own_deadline() {
+    let mut cluster = TestCluster::new(3, 3);
+    cluster.pass(1_000_000);
+    let (leader, goal) = (cluster.leader(), add());
+    let follower = leader % 3 + 1;
+    let tx = TxKey { id: TxId(1), birth: cluster.node(follower).state().index() };
+    let now_us = cluster.now_us;
+    let submit = |submission, after_us| Input::Submit {
+        submission: SubmissionId(submission),
+        tx,
+        goal: goal.clone(),
+        deadline_us: now_us + after_us,
+    };
+    cluster.cut_off = vec![id(1), id(2), id(3)];
+    // The follower still believes in the leader: the transaction leaves the node.
+    cluster.step(follower, submit(1, 20_000));
+    cluster.step(follower, submit(2, 5_000_000));
+    cluster.pass(30_000);
+    assert!(matches!(cluster.ended[..], [(TxId(1), Outcome::Unknown { .. })]), "{:?}", cluster.ended);
+    cluster.pass(3_000_000);
+    assert_eq!(cluster.ended.len(), 1, "the other caller waits longer than the usual time");
+    // No node leads by now, and this node hands a new transaction to no other node.
+    let lonely = TxKey { id: TxId(3), ..tx };
+    let deadline_us = cluster.now_us + 20_000;
+    cluster
+        .step(follower, Input::Submit { submission: SubmissionId(3), tx: lonely, goal: add(), deadline_us });
+    cluster.pass(30_000);
+    assert_eq!(cluster.ended[1], (TxId(3), Outcome::NoQuorum));
+    cluster.cut_off.clear();
+    cluster.pass(1_500_000);
+    assert!(matches!(cluster.ended[2], (TxId(2), Outcome::Committed { .. })), "{:?}", cluster.ended);
 }
 
 /// As few messages as the batch size of the log allows.
@@ -399,7 +454,7 @@ fn appends_of_many_submissions_are_coalesced() {
     let leader = cluster.leader();
     let undecided = u128::from(options().log.undecided);
     for tx_id in 0..undecided {
-        cluster.step(leader, Input::Submit { tx: tx(tx_id), goal: add() });
+        cluster.submit_goal(leader, tx(tx_id), add());
     }
     let mut outputs: Vec<_> =
         cluster.post.drain(..).map(|(_, to, message)| Output::Send(to, message)).collect();

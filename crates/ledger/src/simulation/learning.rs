@@ -196,7 +196,7 @@ fn long_entries_are_fetched_in_limited_batches() {
         let text = char::from(b'a' + tx_id).to_string().repeat(crate::machine::limits::TEXT_BYTES);
         let put = |number| Command::Put(key(number), Value::text(text.as_str()).unwrap());
         let (tx_id, goal) = (u128::from(tx_id), (0..7).map(put).collect());
-        cluster.step(leader, Input::Submit { tx: tx(tx_id), goal });
+        cluster.submit_goal(leader, tx(tx_id), goal);
     }
     cluster.deliver();
     cluster.pass(100_000);
@@ -223,7 +223,7 @@ fn long_entries_are_fetched_in_limited_batches() {
 fn a_learner_submits_and_receives_the_outcome() {
     let mut cluster = TestCluster::new(3, 4);
     cluster.pass(1_000_000);
-    cluster.step(4, Input::Submit { tx: tx(7), goal: add() });
+    cluster.submit_goal(4, tx(7), add());
     cluster.pass(500_000);
     assert!(
         matches!(cluster.ended[..], [(TxId(7), crate::Outcome::Committed { .. })]),

@@ -1,12 +1,16 @@
-//! A node on a simulated machine: it flushes its records from time to time, and sends no dependent message before.
+//! A node on a simulated machine, with the clients and the operator that use it.
 
-use std::convert::Infallible;
+use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::time::Duration;
 
+use holdoff_driver::faulty::DriverFault;
+use holdoff_driver::{Core, Roll};
 use holdoff_paxos::log::{self, EntryPayload};
 use holdoff_paxos::{Configuration, NodeId, Slot};
 use holdoff_policy::{Growth, Jitter, Policy};
-use holdoff_sim::kernel::{self, NodeContext, SimRng};
+use holdoff_sim::kernel::{self, SimRng};
+use holdoff_sim::kit::{Boot, FailedWrite, LostRecords, SimHost, SimMachine, Turn};
 use holdoff_testbed::fault::is_injected;
 
 use super::QUIET_US;
@@ -15,39 +19,31 @@ use crate::ledger::faulty::{FaultyLedger, LedgerFault};
 use crate::machine::{Command, Commands, Key, KeyValue, Values};
 use crate::{
     Checkpoint, Consistency, DedupLimits, Hash, HeadSignature, Input, Ledger, LedgerStep, Message, MessageOf,
-    Notary, Options, Outcome, Output, OutputOf, Record, Store, TxId, TxKey, coalesce_appends,
+    Notary, Options, Outcome, Output, OutputOf, Record, Store, SubmissionId, TxId, TxKey, coalesce_appends,
 };
 
 const TICK_US: u64 = 20_000;
-/// The maximum duration of a flush.
-const FLUSH_US: u64 = 60_000;
+/// The maximum duration of a write.
+const WRITE_US: u64 = 60_000;
 
 pub(super) type TestMessage = MessageOf<KeyValue>;
 
-pub(super) struct SimulatedNode {
-    pub(super) ledger: FaultyLedger<KeyValue, TestNotary>,
+pub(super) type SimulatedNode = SimMachine<LedgerHost>;
+
+/// The program around a node of the ledger, with its clients and its operator.
+pub(super) struct LedgerHost {
     me: NodeId,
-    /// The steps that wait for a flush before their outputs are performed.
-    pending: Vec<LedgerStep<KeyValue>>,
+    submissions: BTreeMap<SubmissionId, TxId>,
     /// The last term of which this node has stored entries as the leader.
-    stored: Option<log::Term>,
+    counted: Option<log::Term>,
 }
 
+/// The content of a disk.
 #[derive(Default)]
 pub(super) struct Disk {
     store: Option<Store<KeyValue>>,
-    unflushed: Vec<Record<KeyValue>>,
-    /// The last index that the node has sent to other nodes without a flush.
-    pub(super) ahead: Option<Slot>,
     /// The number of times that the disk was lost. A node that returns without its disk has another id.
     lost: u32,
-    node: Option<u32>,
-}
-
-#[derive(Clone, Copy)]
-pub(super) enum Timer {
-    Tick,
-    Flush,
 }
 
 pub(super) fn name(node: kernel::NodeId, lost: u32) -> NodeId {
@@ -85,188 +81,227 @@ pub(super) fn options() -> Options {
     }
 }
 
-impl kernel::SimNode for SimulatedNode {
-    type Message = (NodeId, NodeId, TestMessage);
-    type Timer = Timer;
-    type Disk = Disk;
+/// A node that shows its steps to the oracle.
+pub(super) struct WatchedLedger(FaultyLedger<KeyValue, TestNotary>);
 
-    fn start(disk: &mut Disk, context: &mut NodeContext<'_, Self>) -> Self {
-        disk.node = Some(context.me());
+impl Deref for WatchedLedger {
+    type Target = FaultyLedger<KeyValue, TestNotary>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl Core for WatchedLedger {
+    type Input = Input<KeyValue>;
+    type Record = Record<KeyValue>;
+    type Output = OutputOf<KeyValue>;
+
+    fn step(&mut self, now_us: u64, roll: Roll<'_>, input: Input<KeyValue>) -> LedgerStep<KeyValue> {
+        let before = *self.counts();
+        let step = Core::step(&mut self.0, now_us, roll, input);
+        let (me, now) = (self.me, self.counts());
+        Oracle::with(|oracle| {
+            oracle.count("history fetched", now.fetched - before.fetched);
+            oracle.count("state fetched", now.states - before.states);
+            oracle.count("refused", now.refused - before.refused);
+            step.records().iter().for_each(|record| oracle.logged(me, record));
+            step.early().iter().for_each(|output| oracle.sent_early(me, output));
+        });
+        Oracle::with(|oracle| oracle.look_at(me, self));
+        step
+    }
+}
+
+impl SimHost for LedgerHost {
+    type Core = WatchedLedger;
+    type Message = (NodeId, NodeId, TestMessage);
+    type Timer = ();
+    type Store = Disk;
+
+    fn start(disk: &mut Disk, boot: &mut Boot<'_, '_, Self>) -> (Self, WatchedLedger) {
         let voters = Oracle::with(|oracle| oracle.plan.first_voters());
         let store = disk.store.get_or_insert_with(|| Ledger::<KeyValue, TestNotary>::empty(voters)).clone();
-        let me = name(context.me(), disk.lost);
-        let (now_us, roll) = (context.now_us(), context.rng().roll());
+        let me = name(boot.me(), disk.lost);
+        let (now_us, roll) = (boot.now_us(), boot.rng().roll());
         let mut options = options();
         options.log.early = Oracle::with(|oracle| oracle.plan.early);
         let ledger = FaultyLedger::new(me, options, TestNotary(me), store, now_us, roll).unwrap();
-        let first_us = context.rng().between(1, TICK_US);
-        context.set_timer(first_us, Timer::Tick);
-        Self { ledger, me, pending: Vec::new(), stored: None }
+        let first_us = boot.rng().between(1, TICK_US);
+        boot.set_timer(first_us, ());
+        (Self { me, submissions: BTreeMap::new(), counted: None }, WatchedLedger(ledger))
     }
 
-    fn receive(&mut self, disk: &mut Disk, _: u32, sent: Self::Message, context: &mut NodeContext<'_, Self>) {
+    fn receive(&mut self, _: u32, sent: Self::Message, turn: &mut Turn<'_, '_, Self>) {
         let (from, to, message) = sent;
         if to == self.me {
             let installs = matches!(message, Message::Log(log::Message::InstallSnapshot { .. }));
             Oracle::with(|oracle| oracle.count("snapshot sent", u64::from(installs)));
-            self.step(disk, Input::Message(from, message), context);
+            turn.step(Input::Message(from, message));
+            self.count_unstored(turn);
         }
     }
 
-    fn wake(&mut self, disk: &mut Disk, timer: Timer, context: &mut NodeContext<'_, Self>) {
-        match timer {
-            Timer::Flush => self.flush(disk, context),
-            Timer::Tick => {
-                context.set_timer(TICK_US, Timer::Tick);
-                self.step(disk, Input::Tick, context);
-                self.submit_requests(disk, context);
-                self.operate(disk, context);
+    fn wake(&mut self, (): (), turn: &mut Turn<'_, '_, Self>) {
+        turn.set_timer(TICK_US, ());
+        turn.step(Input::Tick);
+        self.submit_requests(turn);
+        Self::operate(turn);
+        self.count_unstored(turn);
+    }
+
+    fn perform(&mut self, output: OutputOf<KeyValue>, turn: &mut Turn<'_, '_, Self>) {
+        match output {
+            Output::Send(to, message) => {
+                let message = if Oracle::with(|oracle| !oracle.is_healed) && turn.rng().happens(0.2) {
+                    tampered(message)
+                } else {
+                    message
+                };
+                turn.send(number(to), (self.me, to, message));
+            }
+            Output::Ended(submission, outcome) => self.ended(submission, &outcome, turn),
+            Output::Rerouted { .. } => Oracle::with(|oracle| oracle.count("rerouted", 1)),
+            Output::Answered { read, index, .. } => Oracle::with(|oracle| oracle.answered(read, index)),
+            Output::LeadershipTransferred(_) => {
+                Oracle::with(|oracle| oracle.count("leadership transferred", 1));
+            }
+            Output::TransferFailed(_) => {
+                Oracle::with(|oracle| oracle.count("leadership not transferred", 1));
+            }
+            Output::NotAnswered(..) => Oracle::with(|oracle| oracle.count("reads not answered", 1)),
+            Output::Compacted(_) => {}
+            Output::Changed(to, slot) => Oracle::with(|oracle| oracle.changed(&to, slot)),
+            Output::ChangeFailed(_, why) => Oracle::with(|oracle| oracle.not_changed(why)),
+            Output::Diverged(divergence) => {
+                let me = self.me;
+                Oracle::with(|oracle| oracle.fail(format!("{me:?} has stopped: {divergence}")));
             }
         }
     }
 
-    /// Keeps a part of the unflushed records, or loses the whole disk.
-    fn crash(disk: &mut Disk, rng: &mut SimRng) {
-        let unflushed = std::mem::take(&mut disk.unflushed);
-        let kept = rng.between(0, unflushed.len() as u64);
-        let tears = kept < unflushed.len() as u64;
-        let id = name(disk.node.unwrap_or_default(), disk.lost);
-        let ahead = disk.ahead.take();
-        let lost = unflushed.iter().skip(usize::try_from(kept).unwrap());
-        let was_sent = |record: &Record<KeyValue>| match record {
-            log::Record::Entry { slot, .. } => Some(*slot) <= ahead,
-            _ => false,
-        };
-        let is_ahead = lost.into_iter().any(was_sent);
-        Oracle::with(|oracle| oracle.count("ahead of its disk", u64::from(is_ahead)));
-        if let Some(store) = &mut disk.store {
-            for record in unflushed.into_iter().take(usize::try_from(kept).unwrap()) {
-                Oracle::with(|oracle| oracle.stored(id, &record));
+    fn store(disk: &mut Disk, node: u32, records: Vec<Record<KeyValue>>) -> Result<(), FailedWrite> {
+        for record in records {
+            Oracle::with(|oracle| oracle.stored(name(node, disk.lost), &record));
+            if let Some(store) = &mut disk.store {
                 store.apply(record);
             }
         }
-        Oracle::with(|oracle| oracle.count("torn tail", u64::from(tears)));
+        Ok(())
+    }
+
+    /// In the fault phase a disk stalls now and then, for longer than other nodes take to fill the dedup window, and at most until
+    /// the healing.
+    fn write_us(now_us: u64, rng: &mut SimRng) -> u64 {
+        let stalls = rng.happens(0.008) && Oracle::with(|oracle| !oracle.is_healed);
+        if !stalls {
+            return rng.between(500, WRITE_US);
+        }
+        Oracle::with(|oracle| oracle.count("stalled disk", 1));
+        let now_us = now_us.saturating_sub(kernel::Skew::EPOCH_US);
+        let left_us = super::FAULTS_US.saturating_sub(now_us).max(WRITE_US);
+        rng.between(400_000, 1_500_000).min(left_us)
+    }
+
+    fn write_fails(_: &mut Disk, rng: &mut SimRng) -> bool {
+        let fails = rng.happens(0.006) && Oracle::with(|oracle| !oracle.is_healed);
+        Oracle::with(|oracle| oracle.count("failed write", u64::from(fails)));
+        fails
+    }
+
+    fn combine(outputs: &mut Vec<OutputOf<KeyValue>>) {
+        coalesce_appends(outputs, options().log.batch);
+    }
+
+    /// Loses the unstored records, or the whole disk.
+    fn crash(disk: &mut Disk, node: u32, lost: &LostRecords<Record<KeyValue>>, _: &mut SimRng) {
+        let id = name(node, disk.lost);
+        Oracle::with(|oracle| {
+            oracle.crashed(id, &lost.records);
+            oracle.count("torn tail", u64::from(lost.is_torn));
+        });
         if Oracle::with(|oracle| oracle.may_wipe(id)) {
             disk.store = None;
             disk.lost += 1;
         }
     }
+
+    fn driver_fault() -> Option<DriverFault> {
+        DRIVER_FAULTS.into_iter().find(|fault| is_injected(*fault))
+    }
 }
 
-impl SimulatedNode {
-    pub(super) fn step(
-        &mut self,
-        disk: &mut Disk,
-        input: Input<KeyValue>,
-        context: &mut NodeContext<'_, Self>,
-    ) {
-        let roll = context.rng().roll();
-        let (before, last) = (*self.ledger.counts(), self.ledger.store().last());
-        let mut step = self.ledger.step(context.now_us(), roll, input);
-        self.count(before);
-        let early = step.early();
-        if self.pending.is_empty() {
-            let now_us = context.now_us().saturating_sub(kernel::Skew::EPOCH_US);
-            let after_us = flush_time_us(now_us, context.rng());
-            context.set_timer(after_us, Timer::Flush);
-        }
-        for record in step.record().into_iter().flatten() {
-            Oracle::with(|oracle| oracle.logged(record));
-            disk.unflushed.push(record.clone());
-        }
-        self.pending.push(step);
-        self.send_early(disk, early, context);
-        Oracle::with(|oracle| oracle.look_at(self.me, &self.ledger));
-        self.count_unstored(disk, last, context);
-    }
+/// The defects of the driver that the simulation must find.
+pub(crate) const DRIVER_FAULTS: [DriverFault; 3] =
+    [DriverFault::SendBeforeStore, DriverFault::ReleaseTwice, DriverFault::ContinueAfterFailure];
 
-    /// Reports the entries after this slot as stored before they are, if that fault is injected. The node is past the
-    /// first write of its term.
-    fn count_unstored(&mut self, disk: &mut Disk, last: Slot, context: &mut NodeContext<'_, Self>) {
-        let slot = self.ledger.store().last();
-        let is_new = slot > last && is_injected(LedgerFault::CountUnstored);
-        if let Some(term) = self.ledger.leads().filter(|term| is_new && self.stored == Some(*term)) {
-            self.step(disk, Input::Stored { term, slot }, context);
+impl LedgerHost {
+    /// Reports the leader's last entry as stored before it is, if that fault is injected. The node is past the first write of
+    /// its term.
+    fn count_unstored(&mut self, turn: &mut Turn<'_, '_, Self>) {
+        if !is_injected(LedgerFault::CountUnstored) {
+            return;
         }
-    }
-
-    /// Sends the outputs that need not wait for the disk.
-    fn send_early(
-        &self,
-        disk: &mut Disk,
-        early: Vec<OutputOf<KeyValue>>,
-        context: &mut NodeContext<'_, Self>,
-    ) {
-        for output in early {
-            let Output::Send(to, message) = output else { panic!("{output:?} is not a message") };
-            let Message::Log(log::Message::Append(append)) = &message else {
-                panic!("unexpected early message {message:?}")
-            };
-            let entries = append.more.len() as u64 + u64::from(append.entry.is_some());
-            disk.ahead = disk.ahead.max(Some(Slot(append.before.slot.0 + entries)));
-            context.send(number(to), (self.me, to, message));
+        let (term, slot) = (turn.core().leads(), turn.core().store().last());
+        if let Some(term) = term.filter(|_| turn.core().is_ready()) {
+            self.counted = Some(term);
+            turn.step(Input::Stored { term, slot });
         }
-    }
-
-    fn count(&self, before: crate::LedgerCounters) {
-        let now = self.ledger.counts();
-        Oracle::with(|oracle| {
-            oracle.count("history fetched", now.fetched - before.fetched);
-            oracle.count("state fetched", now.states - before.states);
-            oracle.count("refused", now.refused - before.refused);
-        });
     }
 
     /// Submits the requests of clients, at any node.
-    fn submit_requests(&mut self, disk: &mut Disk, context: &mut NodeContext<'_, Self>) {
-        let now_us = context.now_us().saturating_sub(kernel::Skew::EPOCH_US);
+    fn submit_requests(&mut self, turn: &mut Turn<'_, '_, Self>) {
+        let now_us = turn.now_us().saturating_sub(kernel::Skew::EPOCH_US);
         if now_us >= QUIET_US {
             return;
         }
-        if context.rng().happens(0.3) {
+        if turn.rng().happens(0.3) {
             let id = Oracle::with(Oracle::new_tx);
-            let tx = TxKey { id, birth: self.ledger.state().index() };
-            self.submit(disk, tx, context);
+            let tx = TxKey { id, birth: turn.core().state().index() };
+            self.submit(tx, turn);
         }
-        if context.rng().happens(0.05)
+        if turn.rng().happens(0.05)
             && let Some(tx) = Oracle::with(Oracle::take_unknown)
         {
             Oracle::with(|oracle| oracle.count("submitted again later", 1));
-            self.submit(disk, tx, context);
+            self.submit(tx, turn);
         }
-        if context.rng().happens(0.1) {
+        if turn.rng().happens(0.1) {
             let consistency =
                 *[Consistency::Local, Consistency::Quorum, Consistency::Lease, Consistency::Lease]
-                    .get(usize::try_from(context.rng().between(0, 3)).unwrap())
+                    .get(usize::try_from(turn.rng().between(0, 3)).unwrap())
                     .unwrap();
             let read = Oracle::with(|oracle| oracle.new_read(consistency));
-            self.step(disk, Input::Read { read, goal: vec![Command::Get(key(0))], consistency }, context);
+            turn.step(Input::Read { read, goal: vec![Command::Get(key(0))], consistency });
         }
-        if Oracle::with(|oracle| !oracle.is_healed) && context.rng().happens(0.02) {
+        if Oracle::with(|oracle| !oracle.is_healed) && turn.rng().happens(0.02) {
             Oracle::with(|oracle| oracle.count("false hints", 1));
-            let hinted = name(u32::try_from(context.rng().between(0, 7)).unwrap(), 0);
-            self.step(disk, Input::ShouldLead(hinted), context);
+            let hinted = name(u32::try_from(turn.rng().between(0, 7)).unwrap(), 0);
+            turn.step(Input::ShouldLead(hinted));
         }
-        if Oracle::with(|oracle| !oracle.is_healed) && context.rng().happens(0.03) {
-            let last = u64::from(context.nodes() - 1);
-            let to = name(u32::try_from(context.rng().between(0, last)).unwrap(), 0);
-            self.step(disk, Input::TransferLeadership(to), context);
+        if Oracle::with(|oracle| !oracle.is_healed) && turn.rng().happens(0.03) {
+            let last = u64::from(turn.nodes() - 1);
+            let to = name(u32::try_from(turn.rng().between(0, last)).unwrap(), 0);
+            turn.step(Input::TransferLeadership(to));
         }
     }
 
-    fn submit(&mut self, disk: &mut Disk, tx: TxKey, context: &mut NodeContext<'_, Self>) {
+    fn submit(&mut self, tx: TxKey, turn: &mut Turn<'_, '_, Self>) {
         Oracle::with(|oracle| oracle.submitted(self.me, tx));
-        let goal = some_goal(context.rng());
-        self.step(disk, Input::Submit { tx, goal }, context);
+        let goal = some_goal(turn.rng());
+        let submission = SubmissionId(Oracle::with(Oracle::new_submission));
+        self.submissions.insert(submission, tx.id);
+        let deadline_us = turn.now_us() + options().result_us;
+        turn.step(Input::Submit { submission, tx, goal, deadline_us });
     }
 
     /// Acts as the operator: removes a voter that has lost its disk, adds it under its new id, and adds and removes
     /// other voters.
-    fn operate(&mut self, disk: &mut Disk, context: &mut NodeContext<'_, Self>) {
-        if !self.ledger.is_ready() {
+    fn operate(turn: &mut Turn<'_, '_, Self>) {
+        if !turn.core().is_ready() {
             return;
         }
-        let now = self.ledger.state().voters().clone();
+        let now = turn.core().state().voters().clone();
         let replaced = Oracle::with(|oracle| oracle.wiped);
         let to: Vec<_> = match replaced {
             Some(old) if now.contains(old) => {
@@ -275,9 +310,9 @@ impl SimulatedNode {
             Some(old) if !now.contains(name(number(old), 1)) && now.acceptors().len() < 3 => {
                 now.acceptors().iter().copied().chain([name(number(old), 1)]).collect()
             }
-            _ if Oracle::with(|oracle| oracle.may_change()) && context.rng().happens(0.01) => {
-                let last = u64::from(context.nodes() - 1);
-                let node = u32::try_from(context.rng().between(0, last)).unwrap();
+            _ if Oracle::with(|oracle| oracle.may_change()) && turn.rng().happens(0.01) => {
+                let last = u64::from(turn.nodes() - 1);
+                let node = u32::try_from(turn.rng().between(0, last)).unwrap();
                 let lost = u32::from(replaced.is_some_and(|old| number(old) == node));
                 let one = name(node, lost);
                 let without = now.acceptors().iter().copied().filter(|node| *node != one);
@@ -290,68 +325,17 @@ impl SimulatedNode {
             }
             _ => return,
         };
-        self.step(disk, Input::ChangeConfiguration(Configuration::new(to).unwrap()), context);
-    }
-
-    /// Stores the waiting records in order, and then performs the outputs.
-    fn flush(&mut self, disk: &mut Disk, context: &mut NodeContext<'_, Self>) {
-        let pending = std::mem::take(&mut self.pending);
-        disk.unflushed.clear();
-        disk.ahead = None;
-        let me = self.me;
-        let stored = LedgerStep::<KeyValue>::release_all(pending, |records: Vec<Vec<Record<KeyValue>>>| {
-            for record in records.into_iter().flatten() {
-                Oracle::with(|oracle| oracle.stored(me, &record));
-                if let Some(store) = &mut disk.store {
-                    store.apply(record);
-                }
-            }
-            Ok::<_, Infallible>(())
-        });
-        let mut outputs = stored.unwrap().into_iter().flatten().collect();
-        coalesce_appends(&mut outputs, options().log.batch);
-        for output in outputs {
-            match output {
-                Output::Send(to, message) => {
-                    let message = if Oracle::with(|oracle| !oracle.is_healed) && context.rng().happens(0.2) {
-                        tampered(message)
-                    } else {
-                        message
-                    };
-                    context.send(number(to), (me, to, message));
-                }
-                Output::Ended(tx_id, outcome) => self.ended(disk, tx_id, &outcome, context),
-                Output::Rerouted { .. } => Oracle::with(|oracle| oracle.count("rerouted", 1)),
-                Output::Answered { read, index, .. } => Oracle::with(|oracle| oracle.answered(read, index)),
-                Output::Stored { term, slot } => {
-                    self.stored = Some(term);
-                    self.step(disk, Input::Stored { term, slot }, context);
-                }
-                Output::LeadershipTransferred(_) => {
-                    Oracle::with(|oracle| oracle.count("leadership transferred", 1));
-                }
-                Output::TransferFailed(_) => {
-                    Oracle::with(|oracle| oracle.count("leadership not transferred", 1));
-                }
-                Output::NotAnswered(..) => Oracle::with(|oracle| oracle.count("reads not answered", 1)),
-                Output::Changed(to, slot) => Oracle::with(|oracle| oracle.changed(&to, slot)),
-                Output::ChangeFailed(_, why) => Oracle::with(|oracle| oracle.not_changed(why)),
-                Output::Diverged(divergence) => {
-                    Oracle::with(|oracle| oracle.fail(format!("{me:?} has stopped: {divergence}")));
-                }
-            }
-        }
+        turn.step(Input::ChangeConfiguration(Configuration::new(to).unwrap()));
     }
 
     /// Submits a transaction that ended as `Unknown` again, under the same id: at once at this node, or later at any node.
-    fn ended(
-        &mut self,
-        disk: &mut Disk,
-        tx_id: TxId,
-        outcome: &Outcome<Values>,
-        context: &mut NodeContext<'_, Self>,
-    ) {
-        let now_us = context.now_us().saturating_sub(kernel::Skew::EPOCH_US);
+    fn ended(&mut self, submission: SubmissionId, outcome: &Outcome<Values>, turn: &mut Turn<'_, '_, Self>) {
+        let Some(tx_id) = self.submissions.remove(&submission) else {
+            return Oracle::with(|oracle| {
+                oracle.fail(format!("{submission:?} has ended twice: {outcome:?}"));
+            });
+        };
+        let now_us = turn.now_us().saturating_sub(kernel::Skew::EPOCH_US);
         let healed_us = now_us.saturating_sub(super::FAULTS_US);
         let birth = Oracle::with(|oracle| oracle.ended(self.me, tx_id, outcome));
         let Outcome::Unknown { absent_through } = outcome else { return };
@@ -360,26 +344,14 @@ impl SimulatedNode {
         if now_us >= QUIET_US {
             return;
         }
-        let birth = if context.rng().happens(0.5) { *absent_through } else { birth };
+        let birth = if turn.rng().happens(0.5) { *absent_through } else { birth };
         let tx = TxKey { id: tx_id, birth };
-        if context.rng().happens(0.5) {
-            self.submit(disk, tx, context);
+        if turn.rng().happens(0.5) {
+            self.submit(tx, turn);
         } else {
             Oracle::with(|oracle| oracle.submit_later(tx));
         }
     }
-}
-
-/// Returns the duration of the next flush. In the fault phase a disk stalls now and then, for longer than other nodes take
-/// to fill the dedup window, and at most until the healing.
-fn flush_time_us(now_us: u64, rng: &mut SimRng) -> u64 {
-    let stalls = rng.happens(0.004) && Oracle::with(|oracle| !oracle.is_healed);
-    if !stalls {
-        return rng.between(500, FLUSH_US);
-    }
-    Oracle::with(|oracle| oracle.count("stalled disk", 1));
-    let left_us = super::FAULTS_US.saturating_sub(now_us).max(FLUSH_US);
-    rng.between(400_000, 1_500_000).min(left_us)
 }
 
 pub(super) fn key(number: u64) -> Key {

@@ -12,7 +12,10 @@ use super::node::TestNotary;
 use super::node::{SimulatedNode, name};
 use crate::entry::link;
 use crate::machine::{KeyValue, Overlay, StateHash, StateMachine as _, Values};
-use crate::{ChangeError, Consistency, Hash, Ledger, LogEntry, Outcome, ReadId, Record, TxId, TxKey};
+use crate::{
+    ChangeError, Consistency, Hash, Ledger, LogEntry, Message, Outcome, Output, OutputOf, ReadId, Record,
+    TxId, TxKey,
+};
 
 /// One index of the history, as the first node that reached it has it.
 struct HistoryRow {
@@ -23,7 +26,7 @@ struct HistoryRow {
 }
 
 /// The parameters of a run.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Debug)]
 pub(super) struct RunPlan {
     /// The number of nodes that vote at first.
     pub(super) voters: u32,
@@ -52,6 +55,11 @@ pub(super) struct Oracle {
     /// The nodes that have ever stored that entry, and the last index of each node's snapshot.
     stored: BTreeMap<(Slot, Term), BTreeSet<NodeId>>,
     snapshots: BTreeMap<NodeId, Slot>,
+    /// The number of each node's records that are not on its disk, and the last index that other nodes have received from it
+    /// meanwhile.
+    unstored: BTreeMap<NodeId, usize>,
+    ahead: BTreeMap<NodeId, Slot>,
+    submissions: u64,
     history: Vec<HistoryRow>,
     replayed: KeyValue,
     indices: BTreeMap<TxId, Slot>,
@@ -148,8 +156,47 @@ impl Oracle {
         self.failure.get_or_insert(failure);
     }
 
-    /// Checks a written record: equal index and term mean an equal entry.
-    pub(super) fn logged(&mut self, record: &Record<KeyValue>) {
+    /// Returns the number of the next submission.
+    pub(super) fn new_submission(&mut self) -> u64 {
+        self.submissions += 1;
+        self.submissions
+    }
+
+    /// Checks a message that leaves before the records of its step are on disk.
+    pub(super) fn sent_early(&mut self, node: NodeId, output: &OutputOf<KeyValue>) {
+        match output {
+            Output::Send(_, Message::Log(log::Message::Append(append))) => {
+                let entries = append.more.len() as u64 + u64::from(append.entry.is_some());
+                let last = Slot(append.before.slot.0 + entries);
+                let ahead = self.ahead.entry(node).or_default();
+                *ahead = last.max(*ahead);
+            }
+            Output::Send(_, Message::Log(_) | Message::SignatureShare(_) | Message::TermConfirmed(..)) => {
+                self.fail(format!("{output:?} does not wait for the disk"));
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns true if other nodes have received entries that are not on the node's disk.
+    pub(super) fn is_ahead(&self, node: NodeId) -> bool {
+        self.ahead.contains_key(&node)
+    }
+
+    /// Records that a node has lost these records.
+    pub(super) fn crashed(&mut self, node: NodeId, lost: &[Record<KeyValue>]) {
+        let ahead = self.ahead.remove(&node);
+        let was_sent = |record: &Record<KeyValue>| match record {
+            log::Record::Entry { slot, .. } => Some(*slot) <= ahead,
+            _ => false,
+        };
+        self.count("ahead of its disk", u64::from(lost.iter().any(was_sent)));
+        self.unstored.remove(&node);
+    }
+
+    /// Checks a record that is not on disk yet: equal index and term mean an equal entry.
+    pub(super) fn logged(&mut self, node: NodeId, record: &Record<KeyValue>) {
+        *self.unstored.entry(node).or_default() += 1;
         let log::Record::Entry { slot, entry } = record else { return };
         let hash = link(Hash::default(), *slot, entry).unwrap();
         if *self.written.entry((*slot, entry.term)).or_insert(hash) != hash {
@@ -159,6 +206,11 @@ impl Oracle {
 
     /// Records that a record is on disk.
     pub(super) fn stored(&mut self, node: NodeId, record: &Record<KeyValue>) {
+        let unstored = self.unstored.entry(node).or_default();
+        *unstored = unstored.saturating_sub(1);
+        if *unstored == 0 {
+            self.ahead.remove(&node);
+        }
         match record {
             log::Record::Entry { slot, entry } => {
                 self.stored.entry((*slot, entry.term)).or_default().insert(node);
@@ -369,7 +421,7 @@ impl Oracle {
         if let Some((tx_id, through)) = oracle.expired.iter().find(is_late) {
             return Err(format!("{tx_id:?} is committed after {through}, where it had expired"));
         }
-        let ledgers = || (0..world.nodes()).filter_map(|node| Some(&*world.node(node)?.ledger));
+        let ledgers = || (0..world.nodes()).filter_map(|node| Some(&***world.node(node)?.core()?));
         let Some(leader) = ledgers().find(|ledger| ledger.is_ready()) else {
             let shown: Vec<_> = ledgers().map(show).collect();
             return Err(format!("no leader after healing:\n{}", shown.join("\n")));

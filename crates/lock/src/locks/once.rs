@@ -2,6 +2,8 @@
 
 use std::pin::Pin;
 
+use holdoff_policy::{ClassMap, Classify, Failure};
+
 use super::Acquire;
 use crate::acquisition::Progress;
 use crate::{Error, Guard, Token, metrics};
@@ -45,6 +47,15 @@ pub enum OnceError<E> {
     /// The creation failed.
     #[error("the creation of the value failed: {0}")]
     Create(E),
+}
+
+impl<E: Classify> Classify for OnceError<E> {
+    fn classify(&self, classes: &ClassMap) -> Failure {
+        match self {
+            Self::Lock(error) => error.classify(classes),
+            Self::Probe(error) | Self::Create(error) => error.classify(classes),
+        }
+    }
 }
 
 impl<P, C> CreateOnce<P, C> {

@@ -6,7 +6,7 @@
 //! only after the previous holder was notified of its loss; stale writes are rejected; after the faults, every process
 //! gets its turn.
 //!
-//! A run prints its seed; `HOLDOFF_CHAOS_SEED` draws the same faults again. The scheduling of the operating system
+//! A run prints its seed; `HOLDOFF_SEED` draws the same faults again. The scheduling of the operating system
 //! differs, so a failure may take a few runs to reproduce. `HOLDOFF_CHAOS_SECONDS` makes the run longer.
 
 mod check;
@@ -86,11 +86,11 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 fn run(setup: ChaosSetup) {
-    let seed = number("HOLDOFF_CHAOS_SEED").unwrap_or_else(|| Rng::new().u64(..));
+    let seed = number("HOLDOFF_SEED").unwrap_or_else(|| Rng::new().u64(..));
     let faulty = Duration::from_secs(number("HOLDOFF_CHAOS_SECONDS").unwrap_or(setup.seconds));
     let engine = setup.engine;
     println!(
-        "chaos on {engine}: HOLDOFF_CHAOS_SEED={seed} HOLDOFF_CHAOS_SECONDS={} cargo test -p holdoff-lock \
+        "chaos on {engine}: HOLDOFF_SEED={seed} HOLDOFF_CHAOS_SECONDS={} cargo test -p holdoff-lock \
          --all-features --test it chaos::on_{engine} -- --nocapture",
         faulty.as_secs()
     );

@@ -37,6 +37,7 @@ pub(crate) struct Connection {
     calls: Mutex<PendingCalls>,
     next_id: AtomicU64,
     max_payload: usize,
+    role_version: u16,
 }
 
 /// The calls that wait for a reply, until the connection ends.
@@ -47,7 +48,12 @@ struct PendingCalls {
 }
 
 impl Connection {
-    pub(super) fn new(outbox: Sender<Bytes>, limits: &ConnectionLimits, theirs: AnnouncedLimits) -> Self {
+    pub(super) fn new(
+        outbox: Sender<Bytes>,
+        limits: &ConnectionLimits,
+        theirs: AnnouncedLimits,
+        role_version: u16,
+    ) -> Self {
         let max_permits = u32::try_from(limits.max_in_flight).unwrap_or(u32::MAX);
         Self {
             outbox,
@@ -56,7 +62,12 @@ impl Connection {
             calls: Mutex::default(),
             next_id: AtomicU64::new(0),
             max_payload: theirs.max_payload(),
+            role_version,
         }
+    }
+
+    pub(super) fn role_version(&self) -> u16 {
+        self.role_version
     }
 
     /// Sends a request and waits for its reply. If the limit of calls in flight is reached, the call waits for a permit
@@ -160,7 +171,7 @@ mod tests {
     async fn an_abandoned_call_releases_its_permit_and_its_entry() {
         let limits = ConnectionLimits { max_in_flight: 2, ..ConnectionLimits::default() };
         let (sender, _receiver) = queue(100, 1 << 20);
-        let connection = Connection::new(sender, &limits, limits.terms());
+        let connection = Connection::new(sender, &limits, limits.terms(), 1);
         let (call, second) = (Bytes::from_static(b"x"), Duration::from_secs(1));
         for _ in 0..3 {
             // Two of the four calls reach the deadline while they wait for a permit, two after they were sent. Then a
@@ -182,7 +193,7 @@ mod tests {
     async fn closing_a_connection_fails_every_waiting_call() {
         let limits = ConnectionLimits::default();
         let (sender, mut receiver) = queue(100, 1 << 20);
-        let connection = Connection::new(sender, &limits, limits.terms());
+        let connection = Connection::new(sender, &limits, limits.terms(), 1);
         let (call, deadline) = (Bytes::from_static(b"x"), clock::after(Duration::from_secs(60)));
         let over = async {
             receiver.recv().await.unwrap();

@@ -202,7 +202,7 @@ impl Driver {
         self.push_sender.connected();
         let limits = &self.options.limits;
         let (sender, receiver) = queue(limits.max_queued, limits.max_queued_bytes);
-        let connection = Arc::new(Connection::new(sender, limits, opened.theirs));
+        let connection = Arc::new(Connection::new(sender, limits, opened.theirs, opened.role_version));
         self.state.send_replace(LinkState::Connected(connection.clone()));
 
         let (read, write) = tokio::io::split(opened.stream);
@@ -346,6 +346,7 @@ struct OpenedConnection {
     stream: TlsStream<Box<dyn Stream>>,
     decoder: Decoder,
     theirs: AnnouncedLimits,
+    role_version: u16,
 }
 
 async fn open(
@@ -374,7 +375,8 @@ async fn exchange_hello(
     options: &LinkOptions,
 ) -> Result<OpenedConnection, DisconnectCause> {
     let terms = options.limits.terms();
-    let hello = Frame::Hello { oldest: VERSION, newest: VERSION, role: &options.role, terms }.to_bytes();
+    let role = options.role.offer();
+    let hello = Frame::Hello { oldest: VERSION, newest: VERSION, role, terms }.to_bytes();
     // A server may refuse the client before the hello is written, so its answer is read even if the write failed.
     let written = async {
         stream.write_all(&hello).await?;
@@ -390,11 +392,17 @@ async fn exchange_hello(
         }
     })?;
     match Frame::read(&body) {
-        Ok(Frame::Welcome { version: VERSION, terms: theirs }) => {
+        Ok(Frame::Welcome { version: VERSION, role_version, terms: theirs })
+            if options.role.speaks(role_version) =>
+        {
             decoder.set_limit(options.limits.max_frame);
-            Ok(OpenedConnection { stream, decoder, theirs })
+            Ok(OpenedConnection { stream, decoder, theirs, role_version })
         }
-        Ok(Frame::Welcome { .. }) => Err(DisconnectCause::Refused(CloseReason::Version)),
+        Ok(Frame::Welcome { version, role_version, .. }) => Err(DisconnectCause::Transient(format!(
+            "the peer chose version {version} of the protocol and version {role_version} of the role, and this side speaks \
+             version {VERSION} and {}: upgrade the older side",
+            options.role
+        ))),
         Ok(Frame::Close { reason }) => Err(DisconnectCause::Refused(reason)),
         _ => Err(DisconnectCause::Transient("the first frame of the peer was not a welcome".to_owned())),
     }

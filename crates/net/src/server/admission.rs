@@ -20,10 +20,9 @@ use super::session::Session;
 use super::{ConnectionId, Handler, Peer};
 use crate::connection::drain;
 use crate::metrics::{self, ConnectionGauge, Side};
+use crate::role::RoleOffer;
 use crate::transport::{Listener, Stream};
-use crate::wire::{
-    AnnouncedLimits, Decoder, Frame, MAX_HANDSHAKE_FRAME, MAX_ROLE, Malformed, NoFrame, VERSION,
-};
+use crate::wire::{AnnouncedLimits, Decoder, Frame, MAX_HANDSHAKE_FRAME, Malformed, NoFrame, VERSION};
 use crate::{CloseReason, PublicKey, ServerOptions, clock, tls};
 
 /// The pause after a failed accept. Mostly too many files are open, so an immediate retry would fail again.
@@ -154,11 +153,11 @@ impl Admission {
             Err(NoFrame::End | NoFrame::Failed(_)) => return Err(Rejected::silently("disconnected")),
         };
         match self.read_hello(&body) {
-            Ok((role, terms)) => {
-                let handshake = Handshake { key, role, address, terms };
+            Ok((role, role_version, terms)) => {
+                let handshake = Handshake { key, role, role_version, address, terms };
                 decoder.set_limit(self.options.limits.max_frame);
-                let welcome =
-                    Frame::Welcome { version: VERSION, terms: self.options.limits.terms() }.to_bytes();
+                let terms = self.options.limits.terms();
+                let welcome = Frame::Welcome { version: VERSION, role_version, terms }.to_bytes();
                 let written = async {
                     stream.write_all(&welcome).await?;
                     stream.flush().await
@@ -178,16 +177,26 @@ impl Admission {
         self.connections.permit(key)
     }
 
-    fn read_hello(&self, body: &[u8]) -> Result<(String, AnnouncedLimits), CloseReason> {
+    /// Returns the version of a role that both sides use.
+    fn role_version(&self, offered: RoleOffer<'_>) -> Result<u16, CloseReason> {
+        if !offered.is_valid() {
+            return Err(CloseReason::Role);
+        }
+        let roles = &self.options.roles;
+        let Some(served) = roles.iter().find(|served| served.name() == offered.name) else {
+            return if roles.is_empty() { Ok(offered.newest) } else { Err(CloseReason::Role) };
+        };
+        let RoleOffer { oldest, newest, .. } = served.offer();
+        offered.common(served).ok_or(CloseReason::RoleVersion { oldest, newest })
+    }
+
+    fn read_hello(&self, body: &[u8]) -> Result<(String, u16, AnnouncedLimits), CloseReason> {
         match Frame::read(body) {
             Ok(Frame::Hello { oldest, newest, .. }) if !(oldest..=newest).contains(&VERSION) => {
-                Err(CloseReason::Version)
+                Err(CloseReason::Version { oldest: VERSION, newest: VERSION })
             }
             Ok(Frame::Hello { role, terms, .. }) => {
-                let roles = &self.options.roles;
-                let is_known = roles.is_empty() || roles.iter().any(|served| served == role);
-                let is_served = is_known && role.len() <= MAX_ROLE;
-                if is_served { Ok((role.to_owned(), terms)) } else { Err(CloseReason::Role) }
+                Ok((role.name.to_owned(), self.role_version(role)?, terms))
             }
             Ok(_) => {
                 metrics::malformed(Malformed::Unexpected);

@@ -26,6 +26,7 @@ struct PeerInner {
     id: ConnectionId,
     key: PublicKey,
     role: String,
+    role_version: u16,
     address: SocketAddr,
     allow: AllowList,
     max_payload: usize,
@@ -62,6 +63,7 @@ pub enum PushError {
 pub(super) struct Handshake {
     pub(super) key: PublicKey,
     pub(super) role: String,
+    pub(super) role_version: u16,
     pub(super) address: SocketAddr,
     pub(super) terms: AnnouncedLimits,
 }
@@ -74,9 +76,20 @@ impl Peer {
         pushes: Sender<Bytes>,
         close_request: CloseRequest,
     ) -> Self {
-        let Handshake { key, role, address, terms } = handshake;
+        let Handshake { key, role, role_version, address, terms } = handshake;
         let (max_payload, next) = (terms.max_payload(), Mutex::new(0));
-        Self(Arc::new(PeerInner { id, key, role, address, allow, max_payload, pushes, next, close_request }))
+        Self(Arc::new(PeerInner {
+            id,
+            key,
+            role,
+            role_version,
+            address,
+            allow,
+            max_payload,
+            pushes,
+            next,
+            close_request,
+        }))
     }
 
     /// Returns the id of the connection.
@@ -92,6 +105,11 @@ impl Peer {
     /// Returns the role that the peer claims. The server does not check whether the key is entitled to it.
     pub fn role(&self) -> &str {
         &self.0.role
+    }
+
+    /// Returns the version of the role that both sides use.
+    pub fn role_version(&self) -> u16 {
+        self.0.role_version
     }
 
     /// Returns the address that the peer connects from. It proves nothing.

@@ -7,9 +7,11 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{Meter, Raw, TestServer, any_peer, echo, new_key, quick, soon, until};
+use crate::role::RoleOffer;
 use crate::wire::{AnnouncedLimits, Frame};
 use crate::{
-    AllowList, CloseReason, ConnectionLimits, Error, Link, LinkOptions, Peer, PeerAddress, ServerOptions,
+    AllowList, CloseReason, ConnectionLimits, Error, Link, LinkOptions, LinkRole, Peer, PeerAddress,
+    ServerOptions,
 };
 
 const PING: Bytes = Bytes::from_static(b"ping");
@@ -185,25 +187,46 @@ async fn connections_above_the_limits_are_refused() {
 
 #[tokio::test]
 async fn an_unserved_role_or_version_is_refused_with_a_reason() {
-    let options = ServerOptions { roles: vec!["device".to_owned()], ..any_peer() };
+    let options = ServerOptions { roles: vec!["device".into()], ..any_peer() };
     let server = TestServer::open(options, echo).await;
-    let as_role =
-        |role: &str| server.link_as(&new_key(), LinkOptions { role: role.to_owned(), ..slowly() }).0;
+    let as_role = |role: &str| server.link_as(&new_key(), LinkOptions { role: role.into(), ..slowly() }).0;
     assert_eq!(as_role("device").call(PING).await.unwrap(), PING);
     assert!(matches!(
         as_role("clerk").call(PING).await,
         Err(Error::Refused { reason: CloseReason::Role, .. })
     ));
-    let terms = ConnectionLimits::default().terms();
+    let (terms, role) =
+        (ConnectionLimits::default().terms(), RoleOffer { name: "device", oldest: 1, newest: 1 });
     for (oldest, newest) in [(2, 9), (0, 0), (9, 0)] {
         let mut raw = Raw::connect(&server).await;
-        raw.send_frame(Frame::Hello { oldest, newest, role: "device", terms }).await;
-        assert_eq!(raw.close_reason().await, CloseReason::Version);
+        raw.send_frame(Frame::Hello { oldest, newest, role, terms }).await;
+        assert_eq!(raw.close_reason().await, CloseReason::Version { oldest: 1, newest: 1 });
     }
     let mut newer = Raw::connect(&server).await;
-    newer.send_frame(Frame::Hello { oldest: 0, newest: 9, role: "device", terms }).await;
+    newer.send_frame(Frame::Hello { oldest: 0, newest: 9, role, terms }).await;
     let body = newer.next_frame().await.unwrap();
     assert!(matches!(Frame::read(&body), Ok(Frame::Welcome { version: 1, .. })));
+}
+
+/// Nodes are upgraded one after the other: an old and a new one use the version that both speak.
+#[tokio::test]
+async fn two_sides_use_the_highest_version_of_a_role_that_both_speak() {
+    let options = ServerOptions { roles: vec![LinkRole::new("ledger", 2..=3)], ..any_peer() };
+    let server = TestServer::open(options, |peer: Peer, _| async move {
+        Ok(peer.role_version().to_be_bytes().to_vec().into())
+    });
+    let server = server.await;
+    for (versions, expected) in [(1..=2, 2_u16), (2..=3, 3), (3..=9, 3)] {
+        let role = LinkRole::new("ledger", versions);
+        let (link, _pushes) = server.link_as(&new_key(), LinkOptions { role, ..slowly() });
+        assert_eq!(link.call(PING).await.unwrap(), expected.to_be_bytes()[..]);
+        assert_eq!(link.role_version(), Some(expected));
+    }
+    let options = LinkOptions { role: LinkRole::new("ledger", 4..=5), ..slowly() };
+    let (newer, _pushes) = server.link_as(&new_key(), options);
+    let refused = newer.call(PING).await.unwrap_err();
+    assert!(refused.to_string().contains("it speaks the versions 2 to 3 of this role"), "{refused}");
+    assert_eq!(newer.role_version(), None);
 }
 
 #[tokio::test]
@@ -213,7 +236,7 @@ async fn a_hello_with_zero_limits_is_harmless() {
     raw.send_frame(Frame::Hello {
         oldest: 1,
         newest: 1,
-        role: "",
+        role: RoleOffer { name: "", oldest: 1, newest: 1 },
         terms: AnnouncedLimits { max_frame: 0, idle_ms: 0 },
     })
     .await;

@@ -50,7 +50,8 @@ async fn an_invalid_frame_closes_that_connection_with_a_reason() {
     let (link, _pushes) = server.link();
     assert_eq!(link.call(PING).await.unwrap(), PING);
     let oversized = [&u32::MAX.to_be_bytes()[..], &[0; 4096]].concat();
-    let welcome = Frame::Welcome { version: 1, terms: ConnectionLimits::default().terms() }.to_bytes();
+    let welcome =
+        Frame::Welcome { version: 1, role_version: 1, terms: ConnectionLimits::default().terms() }.to_bytes();
     let cases: [(&[u8], &str); 6] = [
         (b"\0\0\0\x03\xff\xff\xff", "invalid"),
         (b"\0\0\0\0", "invalid"),
@@ -183,7 +184,8 @@ async fn unrequested_replies_are_ignored_and_counted() {
         let mut stream = acceptor.accept(listener.accept().await.unwrap().0).await.unwrap();
         let mut decoder = crate::wire::Decoder::new(1 << 20);
         let _hello = decoder.next(&mut stream).await.unwrap();
-        let welcome = Frame::Welcome { version: 1, terms: ConnectionLimits::default().terms() };
+        let welcome =
+            Frame::Welcome { version: 1, role_version: 1, terms: ConnectionLimits::default().terms() };
         stream.write_all(&welcome.to_bytes()).await.unwrap();
         while let Ok(body) = decoder.next(&mut stream).await {
             let Ok(Frame::Call { id, .. }) = Frame::read(&body) else { continue };

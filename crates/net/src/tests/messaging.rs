@@ -18,7 +18,7 @@ async fn a_call_is_answered_and_both_sides_know_the_key_of_the_other() {
     })
     .await;
     let key = new_key();
-    let (link, _pushes) = server.link_as(&key, LinkOptions { role: "device".to_owned(), ..quick() });
+    let (link, _pushes) = server.link_as(&key, LinkOptions { role: "device".into(), ..quick() });
     assert_eq!(link.status(), LinkStatus::Idle, "a link connects at its first call");
     let reply = link.call(Bytes::from_static(b"!")).await.unwrap();
     assert_eq!(reply, format!("{}device!", key.public()));
@@ -266,7 +266,7 @@ async fn a_panic_for_one_peer_affects_no_other() {
     let server = crate::Server::start(&key, "127.0.0.1:0", Clumsy, any_peer()).await.unwrap();
     let remote = crate::PeerAddress { key: key.public(), address: server.address().to_string() };
     let link = |role: &str| {
-        let options = LinkOptions { role: role.to_owned(), ..quick() };
+        let options = LinkOptions { role: role.into(), ..quick() };
         crate::Link::new(&new_key(), remote.clone(), options).unwrap().0
     };
     assert!(link("unlucky").call(Bytes::from_static(b"x")).await.is_err());

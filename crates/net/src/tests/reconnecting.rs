@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use holdoff_policy::{Growth, Jitter, Policy};
+use holdoff_policy::{ClassMap, Classify as _, Growth, Jitter, Policy};
 use tokio::net::TcpListener;
 
 use super::{Meter, TestServer, any_peer, echo, new_key, quick, soon, until};
@@ -35,7 +35,7 @@ async fn calls_to_an_unreachable_peer_fail_at_once_with_the_time_of_the_next_att
         assert!(*since < Duration::from_secs(50) && *next_attempt > Duration::from_secs(50), "{error}");
         assert!(why.contains("refused"), "{error}");
         assert!(error.is_transient() && !error.may_have_executed());
-        assert_eq!(error.failure().retry_after(), Some(*next_attempt));
+        assert_eq!(error.classify(&ClassMap::default()).retry_after(), Some(*next_attempt));
     }
     assert!(matches!(link.status(), LinkStatus::Waiting { .. }));
     assert_eq!((meter.of("connects_total unreachable"), meter.of("calls_total unreachable")), (1, 50));

@@ -1,7 +1,7 @@
 //! Fuzz tests of the frame decoder with a million malformed streams. However the stream is split, the decoder does not
 //! panic and holds no bytes that were not sent.
 //!
-//! Seeded; `HOLDOFF_FUZZ_SEED=… HOLDOFF_FUZZ_CASES=… cargo test -p holdoff-net --lib fuzz` replays a run or extends it.
+//! Seeded; `HOLDOFF_SEED=… HOLDOFF_SEEDS=… cargo test -p holdoff-net --lib fuzz` replays a run or extends it.
 
 use std::cell::Cell;
 
@@ -11,6 +11,7 @@ use holdoff_testbed::fuzz;
 
 use super::{AnnouncedLimits, Decoder, Frame, LENGTH_BYTES, Malformed, Payload};
 use crate::CloseReason;
+use crate::role::RoleOffer;
 
 fn cases() -> u64 {
     fuzz::cases(1_000_000)
@@ -26,15 +27,23 @@ fn number(rng: &mut Rng) -> u64 {
 
 /// Draws a valid frame.
 fn frame<'a>(rng: &mut Rng, bytes: &'a [u8]) -> Frame<'a> {
-    const REASONS: [CloseReason; 4] =
-        [CloseReason::NotAllowed, CloseReason::Version, CloseReason::ShuttingDown, CloseReason::Disconnected];
+    const REASONS: [CloseReason; 5] = [
+        CloseReason::NotAllowed,
+        CloseReason::Version { oldest: 1, newest: 300 },
+        CloseReason::ShuttingDown,
+        CloseReason::Disconnected,
+        CloseReason::RoleVersion { oldest: 0, newest: u16::MAX },
+    ];
     let payload = Payload(&bytes[..rng.usize(0..=bytes.len())]);
     let text = ["", "device", "ä role", "\u{0}"][rng.usize(0..4)];
     let small = u32::try_from(number(rng) >> 32).unwrap();
     let terms = AnnouncedLimits { max_frame: small, idle_ms: small };
     match rng.u8(0..9) {
-        0 => Frame::Hello { oldest: rng.u16(..), newest: rng.u16(..), role: text, terms },
-        1 => Frame::Welcome { version: rng.u16(..), terms },
+        0 => {
+            let role = RoleOffer { name: text, oldest: rng.u16(..), newest: rng.u16(..) };
+            Frame::Hello { oldest: rng.u16(..), newest: rng.u16(..), role, terms }
+        }
+        1 => Frame::Welcome { version: rng.u16(..), role_version: rng.u16(..), terms },
         2 => Frame::Close { reason: REASONS[rng.usize(0..REASONS.len())] },
         3 => Frame::Call { id: number(rng), payload },
         4 => Frame::Reply { id: number(rng), payload },

@@ -1,6 +1,6 @@
 //! Links over a simulated network with partitions, delays and crashes derived from a seed.
 //!
-//! `HOLDOFF_SIM_SEED=… HOLDOFF_SIM_RUNS=… cargo test -p holdoff-net --features turmoil --test it` replays a run or
+//! `HOLDOFF_SEED=… HOLDOFF_SEEDS=… cargo test -p holdoff-net --features turmoil --test it` replays a run or
 //! extends the test.
 
 #![allow(

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use holdoff_net::{Error, Link, PushEvent, PushReceiver, decode};
+use holdoff_testbed::Seeds;
 
 use crate::world::{CallLog, SERVER, key, link_options, remote, serve, sim};
 
@@ -182,21 +183,14 @@ impl Faults {
     }
 }
 
-fn number(variable: &str, otherwise: u64) -> u64 {
-    std::env::var(variable).ok().and_then(|value| value.parse().ok()).unwrap_or(otherwise)
-}
-
 #[test]
 fn no_call_executes_twice_pushes_stay_in_order_and_every_link_recovers() {
-    let (start, runs) = (number("HOLDOFF_SIM_SEED", 0), holdoff_testbed::scaled("HOLDOFF_SIM_RUNS", 10, 40));
-    let mut struck = [0_u64; 4];
-    for seed in start..start + runs {
+    let seeds = Seeds::new(10, 40);
+    let (runs, mut struck) = (seeds.count(), [0_u64; 4]);
+    for seed in seeds {
         let run = catch_unwind(AssertUnwindSafe(|| storm(seed, true)));
         let Ok(log) = run else {
-            panic!(
-                "replay with HOLDOFF_SIM_SEED={seed} HOLDOFF_SIM_RUNS=1 cargo test -p holdoff-net --features turmoil \
-                 --test it"
-            )
+            panic!("{}", Seeds::replay(seed, "cargo test -p holdoff-net --features turmoil --test it"))
         };
         assert!(
             log.answered > 0 && log.pushes_received > 0,

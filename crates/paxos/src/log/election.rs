@@ -13,8 +13,8 @@
 //! A voter that refuses a term of an earlier configuration names the decided change that replaced it. A candidate that has
 //! this entry decides it, and asks the voters of the later configuration.
 
-use super::leading::Progress;
 use super::node::{Leader, Role};
+use super::progress::Progress;
 use super::{EntryPayload, LogId, Message, Node, Record, Term, VoteRequest};
 use crate::{Configuration, NodeId, Slot, Tally};
 

@@ -1,11 +1,12 @@
 //! Injected defects that the model and the simulation must find. They alter the inputs of a node or add inputs; the
 //! production code knows nothing of them.
 
+use holdoff_driver::{Core, Roll, StepOf};
 use holdoff_testbed::fault::is_injected;
 
 use super::election::Votes;
 use super::node::Role;
-use super::{Input, Message, Node, Output, Record, StepOutput};
+use super::{Input, Message, Node};
 use crate::{Configuration, NodeId, Slot};
 
 /// A defect that a real system had, or that the correctness proof excludes.
@@ -27,16 +28,30 @@ pub(super) enum LogFault {
     KeepCandidacy,
 }
 
-/// Performs a step of a node with the injected defect, if there is one. A defect may add a second step.
+/// A node with the injected defect, if there is one.
+#[derive(Clone, Debug)]
+pub(super) struct FaultyNode<V, S>(pub(super) Node<V, S>);
+
+impl<V: Clone, S: Clone> Core for FaultyNode<V, S> {
+    type Input = Input<V, S>;
+    type Record = super::Record<V, S>;
+    type Output = super::Output<V, S>;
+
+    fn step(&mut self, now_us: u64, roll: Roll<'_>, input: Input<V, S>) -> StepOf<Self> {
+        step(&mut self.0, now_us, roll(), input)
+    }
+}
+
+/// Performs a step of a node with the injected defect, if there is one.
 pub(super) fn step<V: Clone, S: Clone>(
     node: &mut Node<V, S>,
     now_us: u64,
     roll: u32,
     input: Input<V, S>,
-) -> Vec<StepOutput<Record<V, S>, Output<V, S>>> {
+) -> StepOf<Node<V, S>> {
     let input = if is_injected(LogFault::AppendWithoutMatch) { without_match(node, input) } else { input };
     if is_injected(LogFault::CompareAcrossConfigurations) && is_refused_across(node, &input) {
-        return Vec::new();
+        return StepOf::<Node<V, S>>::default();
     }
     let ignores_changes =
         is_injected(LogFault::IgnoreDecidedChange) || is_injected(LogFault::CompareAcrossConfigurations);
@@ -45,20 +60,27 @@ pub(super) fn step<V: Clone, S: Clone>(
     let start = node.store().start();
     let candidacy = (is_candidate && is_injected(LogFault::KeepCandidacy)).then(|| node.role.clone());
     let is_acknowledgement = matches!(input, Input::Message(_, Message::AppendAccepted { .. }));
-    let mut steps = vec![node.step(now_us, roll, input)];
+    let mut step = node.step(now_us, roll, input);
     if let Some(before) = candidacy {
         if node.store().start() != start && matches!(node.role, Role::Follower(None)) {
             node.role = before;
         }
-        steps.extend(count_kept_votes(node, now_us, roll));
+        if let Some(next) = count_kept_votes(node, now_us, roll) {
+            step.append(next);
+        }
     }
-    if is_injected(LogFault::CommitInherited) && is_acknowledgement {
-        steps.extend(count_inherited(node, now_us, roll));
+    if is_injected(LogFault::CommitInherited)
+        && is_acknowledgement
+        && let Some(next) = count_inherited(node, now_us, roll)
+    {
+        step.append(next);
     }
-    if is_injected(LogFault::CountUnstored) {
-        steps.extend(count_unstored(node, now_us, roll));
+    if is_injected(LogFault::CountUnstored)
+        && let Some(next) = count_unstored(node, now_us, roll)
+    {
+        step.append(next);
     }
-    steps
+    step
 }
 
 /// Returns whether a voter would refuse this candidate if it ignored configurations.
@@ -87,7 +109,7 @@ fn count_kept_votes<V: Clone, S: Clone>(
     node: &mut Node<V, S>,
     now_us: u64,
     roll: u32,
-) -> Option<StepOutput<Record<V, S>, Output<V, S>>> {
+) -> Option<StepOf<Node<V, S>>> {
     let Role::Candidate { is_pre_vote: false, term, votes } = &node.role else { return None };
     let (term, voters) = (*term, node.store().configuration());
     if term.start() >= node.store().start() || !has_votes_of(votes, voters) {
@@ -119,7 +141,7 @@ fn count_inherited<V: Clone, S: Clone>(
     node: &mut Node<V, S>,
     now_us: u64,
     roll: u32,
-) -> Option<StepOutput<Record<V, S>, Output<V, S>>> {
+) -> Option<StepOf<Node<V, S>>> {
     let Role::Leader(leader) = &mut node.role else { return None };
     let (term, inherited, stored) = (leader.term, std::mem::take(&mut leader.inherited), leader.stored);
     let step = node.step(now_us, roll, Input::Stored { term, slot: Slot(0) });
@@ -136,7 +158,7 @@ fn count_unstored<V: Clone, S: Clone>(
     node: &mut Node<V, S>,
     now_us: u64,
     roll: u32,
-) -> Option<StepOutput<Record<V, S>, Output<V, S>>> {
+) -> Option<StepOf<Node<V, S>>> {
     let Role::Leader(leader) = &node.role else { return None };
     let (term, slot) = (leader.term, node.store().last());
     let is_behind = leader.stored.is_some_and(|stored| stored < slot);

@@ -7,11 +7,14 @@
 //! An entry is decided when a majority has it on disk, and the leader need not be part of that majority. A leader may
 //! therefore send entries that it has not stored, as long as it counts itself only for entries that it has stored. Its
 //! term is different: no other node may hear of a term before the leader has stored it, because after a restart the
-//! node would not know the term. Therefore the leader sends nothing early before the first [`Output::Stored`] of its
-//! term has come back as input. From then on, while it leads in that term, it writes no records except its own entries
+//! node would not know the term. Therefore the leader sends nothing early before the first [`Input::Stored`] of its
+//! term. From then on, while it leads in that term, it writes no records except its own entries
 //! and snapshots.
 
-use super::node::{Leader, Output, Rejection, Role};
+use holdoff_driver::StepOf;
+
+use super::node::{Input, Leader, Output, Rejection, Role};
+use super::progress::{LogRange, NextSend, Occasion, Progress};
 use super::{Append, Entry, EntryPayload, LogId, Message, Node, Record, Term};
 use crate::{MAX_ACCEPTORS, NodeId, Slot};
 
@@ -21,7 +24,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
         let output = match self.check_proposal(&payload) {
             Ok(term) => {
                 let slot = self.append_own(term, payload);
-                self.stream(slot);
+                self.send_to_all(Occasion::NewEntry);
                 Output::Proposed(slot, term)
             }
             Err(rejection) => Output::ProposalRejected(rejection),
@@ -60,56 +63,34 @@ impl<V: Clone, S: Clone> Node<V, S> {
         slot
     }
 
-    /// Sends a new entry to every follower that has been sent all entries before it and has room in its window.
-    fn stream(&mut self, slot: Slot) {
-        let Role::Leader(leader) = &mut self.role else { return };
-        let before = Slot(slot.0 - 1);
-        let (Some(before), Some(entry)) = (self.store.log_id(before), self.store.entry(slot)) else { return };
-        for follower in &mut leader.followers {
-            if follower.has_room_for(slot, self.options.window) {
-                follower.next = slot.next();
-                let append = Append {
-                    term: leader.term,
-                    before,
-                    entry: Some(entry.clone()),
-                    more: Vec::new(),
-                    inherited: leader.inherited,
-                    decided: self.store.decided(),
-                };
-                self.outputs.push(Output::Send(follower.node, Message::Append(append)));
-            }
-        }
-    }
-
     /// Handles an acknowledgement: a follower has the leader's log up to a slot.
     pub(super) fn handle_append_accepted(&mut self, from: NodeId, term: Term, slot: Slot) {
-        let (last, window) = (self.store.last(), self.options.window);
-        let Some(follower) = self.follower(from, term) else { return };
+        let last = self.store.last();
+        let Some((index, follower)) = self.follower(from, term) else { return };
         follower.acknowledge(slot.min(last));
-        let more = follower.next <= last && follower.has_room_for(follower.next, window);
         if slot > self.store.decided() {
             self.count_matched();
         }
-        if more {
-            self.catch_up(from);
-        }
+        self.send_next(index, Occasion::Reply);
     }
 
     /// Handles a rejection: a follower lacks the entries before the entries that it was sent.
     pub(super) fn handle_append_rejected(&mut self, from: NodeId, term: Term, have: Slot) {
         let have = have.min(self.store.last());
-        if self.follower(from, term).is_some_and(|follower| follower.reject(have)) {
-            self.catch_up(from);
+        if let Some((index, follower)) = self.follower(from, term)
+            && follower.reject(have)
+        {
+            self.send_next(index, Occasion::Reply);
         }
     }
 
     /// Returns the progress of a follower, and notes that the leader has just heard from it.
-    pub(super) fn follower(&mut self, node: NodeId, term: Term) -> Option<&mut Progress> {
+    fn follower(&mut self, node: NodeId, term: Term) -> Option<(usize, &mut Progress)> {
         let Role::Leader(leader) = &mut self.role else { return None };
-        let is_it = |follower: &&mut Progress| follower.node == node;
-        let follower = leader.followers.iter_mut().find(is_it).filter(|_| leader.term == term)?;
-        follower.heard_us = self.now_us;
-        Some(follower)
+        let index = leader.followers.iter().position(|follower| follower.node() == node)?;
+        let follower = leader.followers.get_mut(index).filter(|_| leader.term == term)?;
+        follower.hear(self.now_us);
+        Some((index, follower))
     }
 
     /// Decides the entries that a majority has. A follower that lacks a part of the log that the leader began with has
@@ -121,7 +102,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
         let mut elements = has.iter_mut();
         let mine = self.stored_through(leader).filter(|_| configuration.contains(self.me));
         let counts = |matched: &Slot| *matched >= leader.inherited;
-        let theirs = leader.followers.iter().map(|follower| follower.matched).filter(counts);
+        let theirs = leader.followers.iter().map(Progress::matched).filter(counts);
         for (has, element) in mine.into_iter().chain(theirs).zip(&mut elements) {
             *element = has;
         }
@@ -150,7 +131,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
     /// Returns whether the leader has heard from a majority within the last `election_us`.
     pub(super) fn has_quorum(&self, leader: &Leader) -> bool {
         let lately = |heard_us: u64| heard_us + self.options.election_us >= self.now_us;
-        let followers = leader.followers.iter().filter(|follower| lately(follower.heard_us)).count();
+        let followers = leader.followers.iter().filter(|follower| lately(follower.heard_us())).count();
         let configuration = self.store.configuration();
         followers + usize::from(configuration.contains(self.me)) >= configuration.majority()
     }
@@ -159,34 +140,35 @@ impl<V: Clone, S: Clone> Node<V, S> {
     pub(super) fn send_heartbeats(&mut self) {
         let Role::Leader(leader) = &mut self.role else { return };
         leader.heartbeat_sent_us = self.now_us;
-        let nodes: Vec<_> = leader.followers.iter().map(|follower| follower.node).collect();
-        for node in nodes {
-            self.catch_up(node);
+        self.send_to_all(Occasion::Heartbeat);
+    }
+
+    fn send_to_all(&mut self, occasion: Occasion) {
+        let Role::Leader(leader) = &self.role else { return };
+        for index in 0..leader.followers.len() {
+            self.send_next(index, occasion);
         }
     }
 
-    /// Sends the next batch of missing entries to a follower, or an empty heartbeat if it is up to date. If the leader
-    /// has compacted the missing entries, it sends its snapshot.
-    pub(super) fn catch_up(&mut self, node: NodeId) {
+    /// Sends to a follower what its progress requires.
+    fn send_next(&mut self, index: usize, occasion: Occasion) {
         let Role::Leader(leader) = &mut self.role else { return };
-        let Some(follower) = leader.followers.iter_mut().find(|follower| follower.node == node) else {
-            return;
-        };
+        let Some(follower) = leader.followers.get_mut(index) else { return };
         let (term, inherited) = (leader.term, leader.inherited);
-        let Some(before) = self.store.log_id(Slot(follower.next.0.saturating_sub(1))) else {
-            let snapshot = self.store.snapshot().clone();
-            self.outputs.push(Output::Send(node, Message::InstallSnapshot { term, inherited, snapshot }));
-            return;
+        let log = LogRange { snapshot: self.store.snapshot().last.slot, last: self.store.last() };
+        let message = match follower.next_send(occasion, log, &self.options, self.now_us) {
+            None => return,
+            Some(NextSend::Snapshot) => {
+                Message::InstallSnapshot { term, inherited, snapshot: self.store.snapshot().clone() }
+            }
+            Some(NextSend::Entries { from, count }) => {
+                let Some(before) = self.store.log_id(Slot(from.0.saturating_sub(1))) else { return };
+                let mut entries = self.store.entries_from(from).iter().take(count).cloned();
+                let (entry, decided) = (entries.next(), self.store.decided());
+                Message::Append(Append { term, before, entry, more: entries.collect(), inherited, decided })
+            }
         };
-        let mut entries = self.store.entries_from(follower.next).iter().take(self.options.batch).cloned();
-        let entry = entries.next();
-        let more: Vec<_> = entries.collect();
-        if follower.is_streaming {
-            follower.next.0 += more.len() as u64 + u64::from(entry.is_some());
-        }
-        let decided = self.store.decided();
-        let append = Append { term, before, entry, more, inherited, decided };
-        self.outputs.push(Output::Send(node, Message::Append(append)));
+        self.outputs.push(Output::Send(follower.node(), message));
     }
 
     /// Handles a refusal because of a later term. Only the promise of a voter counts; a refusal by another node is
@@ -215,69 +197,20 @@ impl<V: Clone, S: Clone> Node<V, S> {
     }
 }
 
-/// A leader's view of a follower's progress.
-///
-/// | state | `is_streaming` | the leader sends | transition |
-/// |---|---|---|---|
-/// | probe | `false` | a batch from `next` with each heartbeat; `next` stays | an acknowledgement starts streaming |
-/// | replicate | `true` | new entries at once, within the window; `next` advances | a rejection starts probing |
-///
-/// There is no separate snapshot state: if the leader has compacted the entry before `next`, it sends its snapshot
-/// instead.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Progress {
-    pub(super) node: NodeId,
-    /// The follower has the leader's log up to this slot.
-    pub(super) matched: Slot,
-    /// The next slot to send.
-    pub(super) next: Slot,
-    /// Whether the leader streams entries before it has acknowledgements for earlier entries (replicate). Otherwise it
-    /// probes.
-    pub(super) is_streaming: bool,
-    pub(super) heard_us: u64,
-}
-
-impl Progress {
-    pub(super) fn new(node: NodeId, last: Slot, now_us: u64) -> Self {
-        Self { node, matched: Slot(0), next: last.next(), is_streaming: false, heard_us: now_us }
-    }
-
-    pub(super) fn acknowledge(&mut self, slot: Slot) {
-        self.matched = self.matched.max(slot);
-        self.next = self.next.max(self.matched.next());
-        self.is_streaming = true;
-    }
-
-    /// Handles a rejection: falls back to probing after `have`. Returns whether the rejection changed anything.
-    pub(super) fn reject(&mut self, have: Slot) -> bool {
-        let next = have.max(self.matched).next();
-        let is_news = self.is_streaming || next != self.next;
-        self.next = next;
-        self.is_streaming = false;
-        is_news
-    }
-
-    /// Returns whether this slot is the next slot to stream to the follower, within the window.
-    pub(super) fn has_room_for(&self, slot: Slot, window: u64) -> bool {
-        self.is_streaming && self.next == slot && self.next.0 - self.matched.0 <= window
-    }
-}
-
 impl<V: Clone, S: Clone> Node<V, S> {
-    /// Returns the messages that may leave before this step is stored, and requests an [`Output::Stored`] notification.
-    pub(super) fn take_early_outputs(&mut self) -> Vec<Output<V, S>> {
-        let Role::Leader(Leader { term, stored, .. }) = &self.role else { return Vec::new() };
+    /// Moves the messages that may leave before this step is stored, and requests an [`Input::Stored`].
+    pub(super) fn send_early(&mut self, step: &mut StepOf<Self>) {
+        let Role::Leader(Leader { term, stored, .. }) = &self.role else { return };
         if !self.options.early {
-            return Vec::new();
+            return;
         }
         if !self.records.is_empty() {
-            self.outputs.push(Output::Stored { term: *term, slot: self.store.last() });
+            step.return_when_stored(Input::Stored { term: *term, slot: self.store.last() });
         }
-        if stored.is_none() {
-            return Vec::new();
+        if stored.is_some() {
+            let is_append = |output: &mut Output<V, S>| matches!(output, Output::Send(_, Message::Append(_)));
+            self.outputs.extract_if(.., is_append).for_each(|output| step.at_once(output));
         }
-        let is_append = |output: &mut Output<V, S>| matches!(output, Output::Send(_, Message::Append(_)));
-        self.outputs.extract_if(.., is_append).collect()
     }
 
     /// Notes that the log of this term is on disk up to a slot. The leader counts itself up to that slot.

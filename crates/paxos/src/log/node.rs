@@ -1,10 +1,12 @@
 //! A node of the log: its inputs, its outputs, and the step function.
 
+use holdoff_driver::{Core, Roll, Step, StepOf};
+
 use super::election::Votes;
-use super::leading::Progress;
+use super::progress::Progress;
 use super::transfer::Transfer;
 use super::{Entry, EntryPayload, Message, Record, Snapshot, Store, Term};
-use crate::{Configuration, Deferred, NodeId, Slot};
+use crate::{Configuration, NodeId, Slot};
 
 /// An input of a node.
 #[allow(
@@ -38,7 +40,8 @@ pub enum Input<V, S> {
         /// The state of the state machine.
         state: S,
     },
-    /// The content of [`Output::Stored`], returned to the node unchanged. Of several the last is enough.
+    /// The log of this term is on this node's disk up to this slot. The driver returns it when it has stored a step of a
+    /// leader.
     Stored {
         /// The leader's term.
         term: Term,
@@ -69,13 +72,6 @@ pub enum Output<V, S> {
     Decided(Slot),
     /// A snapshot has replaced entries: restart the state machine from its state.
     Installed(Slot),
-    /// The log of this term is on this node's disk up to this slot: return it to the node as [`Input::Stored`].
-    Stored {
-        /// The leader's term.
-        term: Term,
-        /// The last stored slot.
-        slot: Slot,
-    },
     /// This node has stepped down and told that node to start an election. Whether that node becomes leader depends on
     /// the voters.
     LeadershipTransferred(NodeId),
@@ -182,12 +178,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
     }
 
     /// Processes an input. Returns the records to store and the outputs to perform.
-    pub fn step(
-        &mut self,
-        now_us: u64,
-        roll: u32,
-        input: Input<V, S>,
-    ) -> StepOutput<Record<V, S>, Output<V, S>> {
+    pub fn step(&mut self, now_us: u64, roll: u32, input: Input<V, S>) -> StepOf<Self> {
         (self.now_us, self.roll) = (now_us, roll);
         match input {
             Input::Tick => self.tick(),
@@ -203,9 +194,15 @@ impl<V: Clone, S: Clone> Node<V, S> {
             Input::Announce => self.send_heartbeats(),
         }
         self.advance_transfer();
-        let early = self.take_early_outputs();
-        let (records, outputs) = (std::mem::take(&mut self.records), std::mem::take(&mut self.outputs));
-        StepOutput::new(early, records, outputs)
+        let mut step = Step::default();
+        self.send_early(&mut step);
+        for record in std::mem::take(&mut self.records) {
+            step.record(record);
+        }
+        for output in std::mem::take(&mut self.outputs) {
+            step.hold(output);
+        }
+        step
     }
 
     /// Returns the node's stored state: its promises and its log.
@@ -322,8 +319,8 @@ pub struct Options {
     pub window: u64,
     /// The maximum number of undecided entries of a leader.
     pub undecided: u64,
-    /// Whether a leader sends entries while its own disk writes them. If so, the caller returns each
-    /// [`Output::Stored`](Output::Stored) to the node as [`Input::Stored`](Input::Stored).
+    /// Whether a leader sends entries while its own disk writes them. If so, the leader counts itself when the driver returns
+    /// [`Input::Stored`].
     pub early: bool,
 }
 
@@ -334,76 +331,12 @@ impl Default for Options {
     }
 }
 
-/// The records to store, the outputs that depend on them, and the early outputs that do not.
-///
-/// The caller releases steps in the order in which it received them. If it does not take the early outputs, it gets
-/// them with the others.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-#[must_use = "the outputs must be performed after the records are stored"]
-pub struct StepOutput<R, O> {
-    early: Vec<O>,
-    held: Deferred<Vec<R>, Vec<O>>,
-}
+impl<V: Clone, S: Clone> Core for Node<V, S> {
+    type Input = Input<V, S>;
+    type Record = Record<V, S>;
+    type Output = Output<V, S>;
 
-impl<R, O> StepOutput<R, O> {
-    /// Creates a step. The early outputs are free at once, the others when the records are stored.
-    pub fn new(early: Vec<O>, records: Vec<R>, outputs: Vec<O>) -> Self {
-        let held = if records.is_empty() {
-            Deferred::ready(outputs)
-        } else {
-            Deferred::until_stored(records, outputs)
-        };
-        Self { early, held }
-    }
-
-    /// Takes the outputs that may be performed at once, whether or not the records are stored.
-    pub fn early(&mut self) -> Vec<O> {
-        std::mem::take(&mut self.early)
-    }
-
-    /// Returns the records that must be stored.
-    pub fn record(&self) -> Option<&Vec<R>> {
-        self.held.record()
-    }
-
-    /// Stores the records and returns the outputs that depended on them.
-    pub fn release<E>(self, store: impl FnOnce(Vec<R>) -> Result<(), E>) -> Result<Vec<O>, E> {
-        self.into_deferred().release(store)
-    }
-
-    /// Stores the records of many steps with one call, in order, and returns their outputs.
-    pub fn release_all<E>(
-        many: impl IntoIterator<Item = Self>,
-        store: impl FnOnce(Vec<Vec<R>>) -> Result<(), E>,
-    ) -> Result<Vec<Vec<O>>, E> {
-        Deferred::release_all(many.into_iter().map(Self::into_deferred), store)
-    }
-
-    /// Holds all outputs behind the records, including early outputs that were not taken.
-    pub fn into_deferred(self) -> Deferred<Vec<R>, Vec<O>> {
-        let mut early = self.early;
-        self.held.map(|held| {
-            early.extend(held);
-            early
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn early_outputs_that_are_not_taken_are_released_with_the_others() {
-        let step = || StepOutput::new(vec!["append"], vec!["entry"], vec!["proposed"]);
-        assert_eq!(step().release(|_| Ok::<_, ()>(())), Ok(vec!["append", "proposed"]));
-        let mut taken = step();
-        assert_eq!(taken.early(), ["append"]);
-        assert_eq!(
-            taken.clone().release(|_| Err("disk full")),
-            Err("disk full"),
-            "the other outputs wait for the disk"
-        );
-        assert_eq!(taken.release(|_| Ok::<_, ()>(())), Ok(vec!["proposed"]));
+    fn step(&mut self, now_us: u64, roll: Roll<'_>, input: Input<V, S>) -> StepOf<Self> {
+        Node::step(self, now_us, roll(), input)
     }
 }

@@ -33,7 +33,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
         if self.store.is_changing() {
             return Err(Rejection::Changing);
         }
-        if !leader.followers.iter().any(|follower| follower.node == to) {
+        if !leader.followers.iter().any(|follower| follower.node() == to) {
             return Err(Rejection::NotAVoter(to));
         }
         Ok(leader.term)
@@ -53,7 +53,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
             }
         };
         let last = self.store.last();
-        if leader.followers.iter().any(|follower| follower.node == to && follower.matched >= last) {
+        if leader.followers.iter().any(|follower| follower.node() == to && follower.matched() >= last) {
             self.transfer = None;
             self.resign(term, to);
         } else if self.now_us >= until_us {

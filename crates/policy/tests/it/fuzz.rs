@@ -1,7 +1,7 @@
 //! A million invalid inputs each for the file, the `Retry-After` parser and the builder: none of them panics.
 //!
 //! The inputs are seeded. To replay them or to run more:
-//! `HOLDOFF_FUZZ_SEED=… HOLDOFF_FUZZ_CASES=… cargo test -p holdoff-policy --test it fuzz`.
+//! `HOLDOFF_SEED=… HOLDOFF_SEEDS=… cargo test -p holdoff-policy --test it fuzz`.
 
 use std::time::{Duration, SystemTime};
 

@@ -30,7 +30,7 @@ async fn post(acceptor: &str, councils: &[(u8, u8)]) -> Link {
     let (peer, address) = acceptor.split_once('@').unwrap();
     let remote = PeerAddress { key: peer.parse().unwrap(), address: address.to_owned() };
     let (link, _pushes) =
-        Link::new(&key, remote, LinkOptions { role: ROLE.to_owned(), ..LinkOptions::default() }).unwrap();
+        Link::new(&key, remote, LinkOptions { role: ROLE, ..LinkOptions::default() }).unwrap();
     for (number, messages) in councils {
         for message in 0..*messages {
             let (id, to) = (OperationId([message; 16]), key.public());

@@ -1,25 +1,20 @@
 //! Tests that Rust, Postgres and SQLite agree to the microsecond, over policies of every kind and edge-case inputs.
 //!
-//! The tests are seeded. `HOLDOFF_FUZZ_SEED=… HOLDOFF_FUZZ_CASES=… cargo test -p holdoff-work next_due` replays a seed
+//! The tests are seeded. `HOLDOFF_SEED=… HOLDOFF_SEEDS=… cargo test -p holdoff-work next_due` replays a seed
 //! or runs more cases.
 
 mod cases;
 
 use cases::{CASES_PER_ROUND, Round};
 use holdoff_policy::{Compiled, Policy};
-use holdoff_testbed::Postgres;
+use holdoff_testbed::{Postgres, Seeds};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row, SqliteConnection};
 
 use super::{POSTGRES, sqlite};
 
-fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok()?.parse().ok()
-}
-
 fn rounds() -> impl Iterator<Item = Round> {
-    let start = number("HOLDOFF_FUZZ_SEED").unwrap_or(0);
-    let cases = number("HOLDOFF_FUZZ_CASES").unwrap_or(120_000);
-    (start..start + cases.div_ceil(CASES_PER_ROUND)).map(Round::new)
+    let rounds = 120_000_u64.div_ceil(CASES_PER_ROUND);
+    Seeds::new(rounds, rounds).into_iter().map(Round::new)
 }
 
 /// The number of compared answers, by kind.

@@ -4,7 +4,7 @@
 //! hour wrong. In addition, Postgres loses connections and crashes. After the faults every step must be done: no step
 //! is lost, no result of a stale worker is accepted, and all counters in the store are consistent.
 //!
-//! A run prints its seed; `HOLDOFF_CHAOS_SEED` draws the same steps and the same faults again. The operating system
+//! A run prints its seed; `HOLDOFF_SEED` draws the same steps and the same faults again. The operating system
 //! schedules them differently, so a failure may need a few runs to recur. `HOLDOFF_CHAOS_STEPS` and
 //! `HOLDOFF_CHAOS_SECONDS` make a run longer; `HOLDOFF_CHAOS_LOG` names a file that keeps the workers' log.
 

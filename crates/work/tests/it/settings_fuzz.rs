@@ -1,7 +1,7 @@
 //! A hundred thousand mutated files: the reader never panics, and every accepted value is in range.
 //!
 //! The cases are seeded;
-//! `HOLDOFF_FUZZ_SEED=… HOLDOFF_FUZZ_CASES=… cargo test -p holdoff-work --test it settings_fuzz` replays them, or
+//! `HOLDOFF_SEED=… HOLDOFF_SEEDS=… cargo test -p holdoff-work --test it settings_fuzz` replays them, or
 //! runs more.
 
 use std::cell::Cell;

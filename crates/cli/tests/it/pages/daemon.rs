@@ -231,7 +231,7 @@ impl Device {
         let (peer, address) = acceptor.split_once('@').unwrap();
         let remote = PeerAddress { key: peer.parse().unwrap(), address: address.to_owned() };
         let call_timeout = Duration::from_secs(20);
-        let options = LinkOptions { role: ROLE.to_owned(), call_timeout, ..LinkOptions::default() };
+        let options = LinkOptions { role: ROLE, call_timeout, ..LinkOptions::default() };
         let (link, pushes) = Link::new(&key, remote, options).unwrap();
         Self { link, node: NodeId::derive(key.public().as_bytes(), 1), _pushes: pushes }
     }

@@ -6,7 +6,9 @@ use holdoff_paxos::{Ballot, Slot};
 
 use super::*;
 use crate::acceptor::Sort;
-use crate::{Batch, CouncilSnapshot, Digest, Ed25519, NodeId, Quota, SlotValue};
+use crate::{
+    AcceptorRecord, Batch, CouncilSnapshot, Digest, Ed25519, NodeId, Quota, RequestRefusal, SlotValue,
+};
 use holdoff_disk::faulty::FaultyDisk;
 
 /// A connection that keeps all pushed messages.

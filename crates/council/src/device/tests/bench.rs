@@ -89,10 +89,12 @@ impl Bench {
     }
 
     pub(super) fn step(&mut self, input: Input<CouncilChange>) -> Vec<Output> {
-        let step = self.unstored(input);
-        let Ok(stored) = step.deferred.release(|_| Ok::<_, Infallible>(()));
-        self.device.stored();
-        let outputs: Vec<_> = step.at_once.into_iter().chain(stored).collect();
+        let (mut outputs, mut next) = (Vec::new(), Some(input));
+        while let Some(input) = next.take() {
+            let Ok((released, when_stored)) = self.unstored(input).store(|_| Ok::<_, Infallible>(()));
+            outputs.extend(released);
+            next = when_stored;
+        }
         let requests = outputs.iter().filter_map(|output| match output {
             Output::Send {
                 to,

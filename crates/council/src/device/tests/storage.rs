@@ -19,26 +19,26 @@ fn requests(outputs: &[Output]) -> usize {
     outputs.iter().filter(requests).count()
 }
 
+/// Returns the outputs that leave at once, and those that wait for the records of a step.
+fn released(mut step: DeviceStep<CouncilChange>) -> (Vec<Output>, Vec<Output>) {
+    let at_once = step.take_at_once();
+    let Ok((held, _)) = step.store(|_| Ok::<_, std::convert::Infallible>(()));
+    (at_once, held)
+}
+
 /// Returns the number of requests sent at once, and of requests sent after the records are stored.
 fn sent_requests(bench: &mut Bench, input: Input<CouncilChange>) -> (usize, usize) {
-    let step = bench.unstored(input);
-    let Ok(held) = step.deferred.release(|_| Ok::<_, std::convert::Infallible>(()));
-    (requests(&step.at_once), requests(&held))
+    let (at_once, held) = released(bench.unstored(input));
+    (requests(&at_once), requests(&held))
 }
 
 #[test]
 fn a_ballot_is_stored_before_it_is_sent() {
     let mut bench = Bench::not_started();
     let step = bench.unstored(submit(1, None));
-    assert_eq!(requests(&step.at_once), 0);
-    let records = step.deferred.record().expect("the step has records").clone();
+    assert_eq!(requests(step.early()), 0);
     let is_attempt = |record: &Record<_>| matches!(record, Record::Attempt(_));
-    assert!(records.iter().any(is_attempt), "{records:?}");
-    assert_eq!(
-        step.deferred.release(|_| Err::<(), _>("disk full")),
-        Err("disk full"),
-        "no request is sent if the write fails"
-    );
+    assert!(step.records().iter().any(is_attempt), "{:?}", step.records());
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn a_ballot_of_an_unstored_reserve_waits() {
     // The disk has not finished when another device wins the slot and the next slot is due.
     let others = bench.value_of_another(9);
     let steps = [0, 1].map(|acceptor| bench.unstored_vote(acceptor, 7, &others));
-    let at_once: usize = steps.iter().map(|step| requests(&step.at_once)).sum();
+    let at_once: usize = steps.iter().map(|step| requests(step.early())).sum();
     assert_eq!((bench.device.state().applied(), at_once), (Slot(1), 0));
 }
 
@@ -69,9 +69,8 @@ fn an_operation_with_mail_is_stored_before_it_is_sent() {
 fn a_restarted_device_skips_reserved_ballots() {
     let mut bench = Bench::not_started();
     let step = bench.unstored(Input::Tick);
-    let records = step.deferred.record().cloned().unwrap_or_default();
-    let reserved = records.into_iter().find(|record| matches!(record, Record::Reserved(_)));
-    let Some(Record::Reserved(reserve)) = reserved else { panic!("the device reserved no ballots") };
+    let reserved = step.records().iter().find(|record| matches!(record, Record::Reserved(_)));
+    let Some(&Record::Reserved(reserve)) = reserved else { panic!("the device reserved no ballots") };
     let mut bench = bench.restarted_with(Record::Reserved(reserve));
     bench.submit(1);
     assert_eq!(bench.prepared().map(holdoff_paxos::Ballot::attempt), Some(reserve.attempt + 1));
@@ -86,8 +85,8 @@ fn a_decision_is_reported_at_once_and_again_after_a_crash() {
     let value = bench.accepted_value().expect("the device proposes a value");
     let steps = bench.accept_all_unstored();
     let committed = Output::Ended { id: id(1), outcome: Outcome::Committed(Slot(1)) };
-    assert!(steps.iter().any(|step| step.at_once.contains(&committed)));
-    assert!(steps.iter().all(|step| !step.is_urgent), "the records of a decision are not urgent");
+    assert!(steps.iter().any(|step| step.early().contains(&committed)));
+    assert!(steps.iter().all(|step| !step.is_urgent()), "the records of a decision are not urgent");
     // None of the records was stored.
     let submitted = Record::Submitted { id: id(1), change: add(1), mail: None, birth_slot: Slot(0) };
     let mut bench = Bench::new().restarted_with(submitted);
@@ -107,9 +106,28 @@ fn a_withdrawal_is_stored_before_it_is_reported() {
     let again = Input::Submit { id: id(2), change: add(1), mail: None, deadline_us: u64::MAX };
     let step = bench.unstored(again);
     let is_end = |output: &Output| matches!(output, Output::Ended { .. });
-    assert!(!step.at_once.iter().any(is_end), "{:?}", step.at_once);
-    let Ok(held) = step.deferred.release(|_| Ok::<_, std::convert::Infallible>(()));
+    let (at_once, held) = released(step);
+    assert!(!at_once.iter().any(is_end), "{at_once:?}");
     assert!(held.iter().any(is_end), "{held:?}");
+}
+
+#[test]
+fn an_operation_that_is_submitted_again_before_its_end_is_on_disk_has_the_same_outcome() {
+    let mut bench = Bench::new();
+    bench.submit(1);
+    bench.promise(0);
+    bench.promise(1);
+    bench.accept_all();
+    // The requested state already holds: the device ends the operation by itself.
+    let submit = || Input::Submit { id: id(2), change: add(1), mail: None, deadline_us: u64::MAX };
+    let is_end = |output: &Output| {
+        matches!(output, Output::Ended { outcome: Outcome::NotCommitted(NotCommitted::AlreadySatisfied), .. })
+    };
+    for _ in 0..2 {
+        let (at_once, held) = released(bench.unstored(submit()));
+        assert!(!at_once.iter().any(is_end) && held.iter().any(is_end), "{held:?}");
+        assert_eq!(bench.device.pending().count(), 0, "no second operation begins");
+    }
 }
 
 #[test]

@@ -129,7 +129,7 @@ fn perform(store: &Store, action: &Action) -> Result<(), Error> {
             store.initialize(&DeviceIdentity { council: COUNCIL, key: *key }, snapshot)
         }
         Action::SetKey(key) => store.set_key(key),
-        Action::Write(records) => store.write(records.iter().cloned()),
+        Action::Write(records) => store.put_all(records.clone()),
     }
 }
 
@@ -183,12 +183,12 @@ fn lose_power_after(steps: u64, seed: u64, actions: &[Action], survived: &mut u6
     true
 }
 
-/// `HOLDOFF_SEED=… cargo test -p holdoff-council --lib a_power_loss_loses_no` begins at another seed.
+/// `HOLDOFF_SEED=… cargo test -p holdoff-council --lib a_power_loss_loses_no` replays a seed.
 #[test]
 fn a_power_loss_loses_no_acknowledged_step_and_splits_none() {
-    let first = std::env::var("HOLDOFF_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0);
-    let (mut losses, mut survived) = (0_u64, 0);
-    for seed in first..first + 12_u64 {
+    let seeds = holdoff_testbed::Seeds::new(12, 12);
+    let (is_replay, mut losses, mut survived) = (seeds.is_replay(), 0_u64, 0);
+    for seed in seeds {
         let actions = random_actions(&mut Rng::with_seed(seed), 12);
         let steps = (1..).take_while(|steps| {
             // The same disk step with another choice of surviving unsynced sectors.
@@ -197,7 +197,7 @@ fn a_power_loss_loses_no_acknowledged_step_and_splits_none() {
         losses += steps.count() as u64;
     }
     println!("power loss at {losses} steps, twice each; {survived} interrupted actions survived");
-    assert!(losses > 500 && survived > 20);
+    assert!(is_replay || (losses > 500 && survived > 20));
 }
 
 #[test]

@@ -12,9 +12,10 @@ use holdoff_council::{
     Requester,
 };
 use holdoff_disk::faulty::FaultyDisk;
+use holdoff_testbed::Seeds;
 use tokio::task::coop::unconstrained;
 
-use super::{TestSigner, mutated_request, number, requester};
+use super::{TestSigner, mutated_request, requester};
 
 /// A small quota, so that a council is full within the short life of a process.
 const QUOTA: Quota = Quota { slots: 6, bytes: 1000, announced: 8, mail_messages: 2 };
@@ -153,7 +154,7 @@ fn replay(seeds: &std::ops::Range<u64>) -> String {
     let cases = AT_ONCE * BATCHES;
     let first = seeds.start - seeds.start % cases;
     format!(
-        "replay with HOLDOFF_FUZZ_SEED={first} HOLDOFF_FUZZ_CASES={cases} cargo test -p holdoff-council \
+        "replay: HOLDOFF_SEED={first} HOLDOFF_SEEDS={cases} cargo test -p holdoff-council \
          --all-features --test it fuzz::writer"
     )
 }
@@ -176,7 +177,8 @@ fn check_stored(disk: &FaultyDisk, mirror: &Mirror) {
 
 #[tokio::test]
 async fn a_writer_survives_malformed_requests() {
-    let (start_at, cases) = (number("HOLDOFF_FUZZ_SEED", 0), number("HOLDOFF_FUZZ_CASES", 300_000));
+    let seeds = Seeds::new(300_000, 300_000);
+    let (start_at, cases) = (seeds.range().start, seeds.count());
     let mut mirror = Mirror::default();
     for incarnation in (start_at..start_at + cases).step_by(usize::try_from(AT_ONCE * BATCHES).unwrap()) {
         mirror.acceptors.clear();

@@ -48,15 +48,17 @@ impl<M: NodeMachine> Task<M> {
     fn handle_status(&mut self, from: PublicKey, status: PeerStatus) {
         self.peer_statuses.insert(from, status);
         self.compare(&from, status.head);
-        let known = self.core.state().machine().first.get(&from).map(|member| member.incarnation);
-        if self.core.is_ready() && known.is_some_and(|incarnation| incarnation != Some(status.incarnation)) {
+        let known = self.driver.core().state().machine().first.get(&from).map(|member| member.incarnation);
+        if self.driver.core().is_ready()
+            && known.is_some_and(|incarnation| incarnation != Some(status.incarnation))
+        {
             self.change_roster(MembershipChange::Connect(from, status.incarnation));
         }
     }
 
     /// Compares the hash of a peer at the same index. A difference means that a node is faulty: the operator must act.
     fn compare(&mut self, from: &PublicKey, theirs: AppliedHead) {
-        let state = self.core.state();
+        let state = self.driver.core().state();
         if theirs.index == state.index() && theirs.hash != state.hash() {
             self.counts.diverged += 1;
             tracing::error!(

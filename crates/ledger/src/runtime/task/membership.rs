@@ -23,7 +23,7 @@ impl<M: NodeMachine> Task<M> {
     pub(super) fn check_members(&mut self) {
         self.send_status();
         self.register();
-        if self.core.is_ready() {
+        if self.driver.core().is_ready() {
             self.adjust_voters();
         }
         self.remove_unreachable_peers();
@@ -31,12 +31,12 @@ impl<M: NodeMachine> Task<M> {
 
     /// Sends this node's status to all members of a small ledger. In a large ledger only the leader receives it.
     fn send_status(&mut self) {
-        let state = self.core.state();
+        let state = self.driver.core().state();
         let envelope = Envelope::PeerStatus(AppliedHead { index: state.index(), hash: state.hash() });
         let others = self.address_book.members().into_iter().filter(|(key, _)| *key != self.key);
         let mut others: Vec<_> = others.collect();
         if others.len() >= MAX_FULL_MESH && self.address_book.contains(&self.key) {
-            let leader = self.core.leader().and_then(|leader| self.address_book.key(leader));
+            let leader = self.driver.core().leader().and_then(|leader| self.address_book.key(leader));
             others.retain(|(key, _)| Some(*key) == leader);
         }
         for (key, member) in others {
@@ -56,12 +56,12 @@ impl<M: NodeMachine> Task<M> {
             _ => (TxId(self.rng.u128(..)), now_us),
         };
         self.registration = Some((tx_id, since_us));
-        let goal = Either::First(change);
         // A node that is far behind must be able to register. The change is idempotent: it may be executed more than once.
         let tx = TxKey::never_expires(tx_id);
-        if self.core.leader().is_some() {
-            self.step(Input::Submit { tx, goal });
+        if self.driver.core().leader().is_some() {
+            self.submit_own(tx, change);
         } else {
+            let goal = Either::First(change);
             self.send_to_a_voter(&Message::Submit { tx_id, birth: tx.birth, goal, relayed_for: None });
         }
     }
@@ -69,10 +69,10 @@ impl<M: NodeMachine> Task<M> {
     /// Returns the change that corrects this node's row, or `None` if the row is correct or a member must admit the node.
     fn registration_change(&self) -> Option<MembershipChange> {
         let address = self.address.clone();
-        match self.core.state().machine().first.get(&self.key) {
+        match self.driver.core().state().machine().first.get(&self.key) {
             Some(member) if member.address == address => None,
             Some(_) => Some(MembershipChange::Move(self.key, address)),
-            None if self.core.state().voters().contains(self.me) => {
+            None if self.driver.core().state().voters().contains(self.me) => {
                 let mine = LedgerMember {
                     name: self.name(),
                     address,
@@ -88,7 +88,7 @@ impl<M: NodeMachine> Task<M> {
     /// Sends a message to a random voter, which forwards it to the leader. A node with a new address knows no leader,
     /// because the other nodes still connect to its old address.
     fn send_to_a_voter(&mut self, message: &MessageOf<NodeState<M>>) {
-        let voters = self.core.state().voters().acceptors();
+        let voters = self.driver.core().state().voters().acceptors();
         let others: Vec<NodeId> = voters.iter().copied().filter(|id| *id != self.me).collect();
         let to = self.rng.choice(others);
         if let Some((key, address, packet)) = to.and_then(|to| self.addressed(to, message)) {
@@ -102,7 +102,7 @@ impl<M: NodeMachine> Task<M> {
 
     /// Changes one voter: first removes voters that should not vote, then adds members that have caught up.
     fn adjust_voters(&mut self) {
-        let state = self.core.state();
+        let state = self.driver.core().state();
         let voters = state.voters().acceptors();
         let roster = &state.machine().first;
         let should_vote =
@@ -133,7 +133,7 @@ impl<M: NodeMachine> Task<M> {
 
     /// Returns true if a member has sent its status recently and is not far behind.
     fn has_caught_up(&self, key: &PublicKey) -> bool {
-        let index = self.core.state().index().0;
+        let index = self.driver.core().state().index().0;
         let recent = |at_us: u64| clock::now_us().saturating_sub(at_us) < STATUS_MAX_AGE_US;
         self.peer_statuses
             .get(key)
@@ -152,25 +152,26 @@ impl<M: NodeMachine> Task<M> {
 
     /// Compares the core with the last observation, and publishes the changes.
     pub(super) fn observe(&mut self) {
-        if self.observed.index != self.core.state().index() || self.observed.roster.is_none() {
-            self.observed.index = self.core.state().index();
-            let roster = self.core.state().machine().first.hash(&<_>::default());
+        if self.observed.index != self.driver.core().state().index() || self.observed.roster.is_none() {
+            self.observed.index = self.driver.core().state().index();
+            let roster = self.driver.core().state().machine().first.hash(&<_>::default());
             if self.observed.roster != Some(roster) {
                 self.observed.roster = Some(roster);
                 self.update_address_book();
                 self.observed.voters.clear();
             }
-            if self.observed.voters != self.core.state().voters().acceptors() {
-                self.observed.voters = self.core.state().voters().acceptors().to_vec();
+            if self.observed.voters != self.driver.core().state().voters().acceptors() {
+                self.observed.voters = self.driver.core().state().voters().acceptors().to_vec();
                 self.update_electorate();
             }
         }
-        if self.observed.leader != self.core.leader() {
+        if self.observed.leader != self.driver.core().leader() {
             self.observe_leader();
         }
-        let state = self.core.state();
+        let state = self.driver.core().state();
         let head = AppliedHead { index: state.index(), hash: state.hash() };
-        let node_status = NodeStatus { head, leader: self.leader_key(), leads: self.core.is_ready() };
+        let node_status =
+            NodeStatus { head, leader: self.leader_key(), leads: self.driver.core().is_ready() };
         self.node_status.send_if_modified(|last| {
             let is_news = *last != node_status;
             *last = node_status;
@@ -179,7 +180,7 @@ impl<M: NodeMachine> Task<M> {
     }
 
     fn observe_leader(&mut self) {
-        let (before, after) = (self.observed.leader, self.core.leader());
+        let (before, after) = (self.observed.leader, self.driver.core().leader());
         self.observed.leader = after;
         self.observed.leads_since_us = clock::now_us();
         let show = |node: Option<NodeId>| node.map_or("none".to_owned(), |node| node.to_string());
@@ -189,7 +190,7 @@ impl<M: NodeMachine> Task<M> {
 
     /// Fills the address book from the roster, and, until this node is in the roster, from the list of its contact.
     pub(super) fn update_address_book(&mut self) {
-        let roster = &self.core.state().machine().first;
+        let roster = &self.driver.core().state().machine().first;
         let mut members: Vec<_> = roster.iter().map(|(key, member)| (*key, member.clone())).collect();
         if roster.get(&self.key).is_none_or(|member| member.incarnation != Some(self.incarnation)) {
             let unknown = self.contacts.iter().filter(|(key, _)| roster.get(key).is_none());
@@ -220,23 +221,23 @@ impl<M: NodeMachine> Task<M> {
     }
 
     fn leader_key(&self) -> Option<PublicKey> {
-        let Some(leader) = self.core.leader() else { return self.hinted_leader() };
+        let Some(leader) = self.driver.core().leader() else { return self.hinted_leader() };
         if leader == self.me { Some(self.key) } else { self.address_book.key(leader) }
     }
 
     /// Returns the leader that gossip names, at a learner, to which the leader sends nothing. The hint may be false: the
     /// named node then replies that it does not lead.
     pub(super) fn hinted_leader(&self) -> Option<PublicKey> {
-        let is_voter = self.core.state().voters().contains(self.me);
+        let is_voter = self.driver.core().state().voters().contains(self.me);
         self.gossip.leader(clock::now_us()).filter(|leader| !is_voter && *leader != self.key)
     }
 
     /// Returns the detailed status of the node.
     pub(super) fn status(&self) -> LedgerStatus {
-        let state = self.core.state();
+        let state = self.driver.core().state();
         let is_voter = state.voters().contains(self.me);
-        let role = match self.core.leader() {
-            Some(leader) if leader == self.me && self.core.is_ready() => Role::Leader,
+        let role = match self.driver.core().leader() {
+            Some(leader) if leader == self.me && self.driver.core().is_ready() => Role::Leader,
             _ if !is_voter => Role::Learner,
             Some(leader) if leader != self.me => Role::Follower,
             _ => Role::Candidate,
@@ -247,7 +248,7 @@ impl<M: NodeMachine> Task<M> {
             .members()
             .into_iter()
             .map(|(key, member)| self.member_status(key, member, now_us));
-        let promised = self.core.store().promised();
+        let promised = self.driver.core().store().promised();
         LedgerStatus {
             ledger: self.ledger,
             namespace: self.namespace.clone(),
@@ -259,18 +260,18 @@ impl<M: NodeMachine> Task<M> {
             tenure: std::time::Duration::from_micros(now_us.saturating_sub(self.observed.leads_since_us)),
             head: AppliedHead { index: state.index(), hash: state.hash() },
             state_hash: state.machine().second.hash(&<_>::default()),
-            certified: self.core.certified(),
-            pending: self.core.pending(),
+            certified: self.driver.core().certified(),
+            pending: self.driver.core().pending(),
             members: members.collect(),
             counts: self.counts,
-            core: *self.core.counts(),
+            core: *self.driver.core().counts(),
             hint: *self.gossip.counts(),
         }
     }
 
     fn member_status(&self, key: PublicKey, member: LedgerMember, now_us: u64) -> MemberStatus {
         let is_me = key == self.key;
-        let state = self.core.state();
+        let state = self.driver.core().state();
         let mine = AppliedHead { index: state.index(), hash: state.hash() };
         let status = self
             .peer_statuses

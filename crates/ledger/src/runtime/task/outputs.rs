@@ -16,15 +16,14 @@ impl<M: NodeMachine> Task<M> {
     pub(super) fn perform(&mut self, output: OutputOf<NodeState<M>>) {
         match output {
             Output::Send(to, message) => {
-                let Some((key, address, packet)) = self.addressed(to, &message) else { return };
-                let peers = self.peers.clone();
-                self.after_write(move || peers.send(&key, &address, packet));
+                if let Some((key, address, packet)) = self.addressed(to, &message) {
+                    self.peers.send(&key, &address, packet);
+                }
             }
-            Output::Stored { term, slot } => {
-                let stored = self.stored.clone();
-                self.after_write(move || {
-                    stored.send_replace(Some((term, slot)));
-                });
+            Output::Compacted(through) => {
+                for caller in self.compact_callers.drain(..) {
+                    _ = caller.send(through);
+                }
             }
             Output::LeadershipTransferred(to) => {
                 let to = self.address_book.key(to);
@@ -45,11 +44,10 @@ impl<M: NodeMachine> Task<M> {
                     drop(caller.send(Err(LeaderError::Rejected(why.to_string()))));
                 }
             }
-            Output::Ended(tx_id, outcome) => {
+            Output::Ended(submission, outcome) => {
                 metrics::ended(&self.namespace, &outcome);
-                for caller in self.callers.remove(&tx_id).unwrap_or_default() {
-                    let outcome = outcome.clone();
-                    self.after_write(move || drop(caller.send(outcome)));
+                if let Some(caller) = self.callers.remove(&submission) {
+                    drop(caller.send(outcome));
                 }
             }
             Output::Rerouted { tx_id, from, to } => {
@@ -62,7 +60,7 @@ impl<M: NodeMachine> Task<M> {
                     Ok(Either::First(())) => return,
                     Err(failed) => Err(failed),
                 };
-                self.after_write(move || drop(reader.send(Ok((index, result)))));
+                drop(reader.send(Ok((index, result))));
             }
             Output::NotAnswered(read, leader) => {
                 let leader =
@@ -74,19 +72,6 @@ impl<M: NodeMachine> Task<M> {
             Output::Diverged(divergence) => {
                 tracing::error!(namespace = %self.namespace, %divergence, "stopped after a divergence: check the disk of this node");
             }
-        }
-    }
-
-    /// Sends a message that need not wait for this node's disk.
-    pub(super) fn send_early(&mut self, output: OutputOf<NodeState<M>>) {
-        match output {
-            Output::Send(to, message) => {
-                if let Some((key, address, packet)) = self.addressed(to, &message) {
-                    self.peers.send(&key, &address, packet);
-                }
-            }
-            // Only messages are early.
-            output => self.perform(output),
         }
     }
 
@@ -107,8 +92,8 @@ impl<M: NodeMachine> Task<M> {
     /// Performs a round of gossip: passes the role of this node to gossip, and the hint to the core.
     pub(super) fn gossip_round(&mut self) {
         let now_us = clock::now_us();
-        let log_role = match self.core.leader() {
-            Some(leader) if leader == self.me && self.core.is_ready() => LogRole::Leader,
+        let log_role = match self.driver.core().leader() {
+            Some(leader) if leader == self.me && self.driver.core().is_ready() => LogRole::Leader,
             Some(leader) => self.address_book.key(leader).map_or(LogRole::Unknown, LogRole::Follower),
             None => LogRole::Unknown,
         };
@@ -151,8 +136,8 @@ impl<M: NodeMachine> Task<M> {
 
     /// Executes a command of the leader.
     pub(super) fn execute(&mut self, command: LeaderCommand, reply: oneshot::Sender<LeaderReply>) {
-        let leader = self.core.leader();
-        if leader != Some(self.me) || !self.core.is_ready() {
+        let leader = self.driver.core().leader();
+        if leader != Some(self.me) || !self.driver.core().is_ready() {
             let known =
                 leader.filter(|leader| *leader != self.me).and_then(|leader| self.address_book.key(leader));
             drop(reply.send(Err(LeaderError::NotLeader(known.or_else(|| self.hinted_leader())))));
@@ -171,7 +156,8 @@ impl<M: NodeMachine> Task<M> {
     /// Returns the other voter with the highest known applied index.
     fn most_advanced_voter(&self) -> Option<PublicKey> {
         let votes = |key: &PublicKey| {
-            self.id_of(key).is_some_and(|id| id != self.me && self.core.state().voters().contains(id))
+            self.id_of(key)
+                .is_some_and(|id| id != self.me && self.driver.core().state().voters().contains(id))
         };
         let status = self.peer_statuses.iter().filter(|(key, _)| votes(key));
         status.max_by_key(|(_, status)| status.head.index).map(|(key, _)| *key)
@@ -179,13 +165,13 @@ impl<M: NodeMachine> Task<M> {
 
     /// Returns at most `limit` entries after an index, if the node keeps them.
     pub(super) fn history(&self, after: Slot, limit: usize) -> HistoryReply<M> {
-        let first = self.core.first_kept();
+        let first = self.driver.core().first_kept();
         let from = after.next();
         if from < first {
             return Err(first);
         }
         let skipped = usize::try_from(from.0 - first.0).unwrap_or(usize::MAX);
-        let entries = self.core.history.iter().skip(skipped).take(limit);
+        let entries = self.driver.core().history.iter().skip(skipped).take(limit);
         let entry_at = |(at, entry): (u64, &crate::LogEntry<NodeState<M>>)| HistoryEntry {
             index: Slot(from.0 + at),
             entry: entry.clone(),

@@ -98,7 +98,7 @@ async fn one_of_two_voters_rejects_writes_without_the_other() {
     let node = cluster.nodes[0].node().await;
     until("the node has lost its leader", || async { node.status().await.unwrap().role == Role::Candidate })
         .await;
-    let outcome = node.submit(node.new_tx().unwrap(), add(1), CONDITION_TIMEOUT).await.unwrap();
+    let outcome = node.submit(node.new_tx().unwrap(), add(1), Duration::from_millis(500)).await.unwrap();
     assert_eq!(outcome, Outcome::NoQuorum);
     let why = node.read(add(0), Consistency::Quorum, Duration::from_millis(500)).await.unwrap_err();
     assert!(matches!(why, Error::NoLeader(_)), "{why}");

@@ -1,73 +1,38 @@
 //! The order of writes and answers. The test plays the disk.
 
-use std::sync::Arc;
-
+use holdoff_driver::{Driver, WriteOptions};
 use holdoff_net::SecretKey;
 use holdoff_paxos::log::Record;
-use holdoff_paxos::{NodeId, Slot};
-use tempfile::TempDir;
-use tokio::sync::{mpsc, oneshot};
+use holdoff_paxos::{Configuration, NodeId, Slot};
 
-use super::{CONDITION_TIMEOUT, NAME, settings};
-use crate::runtime::identity::LedgerId;
-use crate::runtime::peers::Peers;
-use crate::runtime::store::{LedgerInfo, Store};
-use crate::runtime::task::{Event, Task, TaskParts};
-use crate::runtime::writer::Batch;
-use crate::runtime::{DefaultMachine, NodeState};
+use crate::machine::KeyValue;
+use crate::runtime::identity::{LedgerId, NodeNotary};
+use crate::{Input, Ledger, Options, Output};
 
-type Batches = mpsc::Receiver<Batch<NodeState<DefaultMachine>>>;
-
-/// Starts a single voter, and returns its event queue and its batches.
-fn founder(folder: &TempDir) -> (mpsc::Sender<Event<DefaultMachine>>, Batches) {
-    let (key, store) = (SecretKey::generate().unwrap(), Store::in_memory().unwrap());
-    let founder = NodeId::derive(key.public().as_bytes(), store.incarnation());
-    let info = LedgerInfo { ledger: LedgerId([1; 16]), founder };
-    let parts = TaskParts::<DefaultMachine> {
-        namespace: NAME.to_owned(),
-        info,
-        peers: Arc::new(Peers::new(key.clone()).unwrap()),
-        key,
-        incarnation: store.incarnation(),
-        address: "127.0.0.1:1".to_owned(),
-        settings: settings(folder, "127.0.0.1:0".parse().unwrap()),
-        store: store.load::<NodeState<DefaultMachine>>(&info).unwrap(),
-        contacts: Vec::new(),
-        address_book: Arc::default(),
-    };
-    let (task, _) = Task::new(parts).unwrap();
-    let ((events, waiting), (disk, batches)) = (mpsc::channel(16), mpsc::channel(16));
-    tokio::spawn(task.run(waiting, disk));
-    (events, batches)
-}
-
-/// Requests snapshots until the node stores one. Before its first signed entry there is none.
-async fn compact(events: &mpsc::Sender<Event<DefaultMachine>>, batches: &mut Batches) -> Slot {
-    loop {
-        let (reply, mut answer) = oneshot::channel();
-        events.send(Event::Compact(reply)).await.unwrap();
-        let through = loop {
-            let Batch { records, actions } = batches.recv().await.unwrap();
-            let snapshot = records.iter().any(|record| matches!(record, Record::Snapshot(_)));
-            let early = answer.try_recv();
-            assert!(!snapshot || early.is_err(), "answered {early:?} before the snapshot was stored");
-            for action in actions {
-                action();
-            }
-            if let Ok(through) = early.or_else(|_| answer.try_recv()) {
-                break through;
-            }
-        };
-        if through > Slot(0) {
-            return through;
-        }
+#[test]
+fn compact_answers_only_after_the_snapshot_is_on_disk() {
+    let key = SecretKey::generate().unwrap();
+    let me = NodeId::derive(key.public().as_bytes(), 1);
+    let notary = NodeNotary::new(LedgerId([1; 16]), key, 1);
+    let store = Ledger::<KeyValue, NodeNotary>::empty(Configuration::new([me]).unwrap());
+    let mut options = Options::default();
+    options.log.early = true;
+    let ledger = Ledger::<KeyValue, _>::new(me, options, notary, store, 0, 0).unwrap();
+    let mut driver = Driver::new(ledger, WriteOptions::default());
+    for now_us in (0..10_000_000).step_by(25_000) {
+        driver.step(now_us, &mut || 0, Input::Tick);
+        driver.write_through(now_us, &mut || 0, |_| Ok::<_, ()>(())).unwrap();
     }
-}
-
-#[tokio::test]
-async fn compact_answers_only_after_the_snapshot_is_on_disk() {
-    let folder = TempDir::new().unwrap();
-    let (events, mut batches) = founder(&folder);
-    let through = tokio::time::timeout(CONDITION_TIMEOUT, compact(&events, &mut batches)).await.unwrap();
-    assert!(through > Slot(0));
+    driver.take_outputs();
+    driver.step(10_000_000, &mut || 0, Input::Compact);
+    assert!(driver.take_outputs().is_empty(), "the snapshot is not on disk");
+    let write = driver.begin_write(10_000_000).unwrap();
+    assert!(write.records().iter().any(|record| matches!(record, Record::Snapshot(_))));
+    let written = write.store(|_| Ok::<_, ()>(())).unwrap();
+    driver.finish_write(10_000_000, &mut || 0, written);
+    let outputs = driver.take_outputs();
+    assert!(
+        outputs.iter().any(|output| matches!(output, Output::Compacted(through) if *through > Slot(0))),
+        "{outputs:?}"
+    );
 }

@@ -18,7 +18,7 @@ async fn a_node_that_is_not_a_member_is_disconnected() {
     let test_node = TestNode::new().await;
     let node = test_node.host().create(NAME).unwrap();
     submit(&node, 1).await;
-    let peers = Peers::new(SecretKey::generate().unwrap()).unwrap();
+    let peers = Peers::new(SecretKey::generate().unwrap());
     let PeerAddress { key, address } = test_node.host().contact();
     let link = peers.link(&key, &address).unwrap();
     let why = link.call_value::<Reply>(&Request::DescribeLedger(NAME.to_owned())).await.unwrap_err();
@@ -45,7 +45,7 @@ impl Liar {
         let (key, incarnation) = (SecretKey::generate().unwrap(), 77);
         let contact = PeerAddress { key: key.public(), address: "127.0.0.1:1".to_owned() };
         admit(node, contact.clone(), "liar", false).await;
-        let (peers, id) = (Peers::new(key).unwrap(), NodeId::derive(contact.key.as_bytes(), incarnation));
+        let (peers, id) = (Peers::new(key), NodeId::derive(contact.key.as_bytes(), incarnation));
         let liar = Self { peers, victim: test_node.host().contact(), node: node.clone(), id, incarnation };
         let head = wire::AppliedHead::default();
         liar.send(Envelope::PeerStatus(head));

@@ -12,7 +12,7 @@ fn full_window() -> u64 {
 fn submit_at_follower(cluster: &mut TestCluster) -> (usize, TxKey, Delivery) {
     let follower = cluster.leader() % 3 + 1;
     let tx = TxKey { id: TxId(1), birth: cluster.node(follower).state().index() };
-    cluster.step(follower, Input::Submit { tx, goal: add() });
+    cluster.submit_goal(follower, tx, add());
     let (from, to, message) = cluster.post.pop_back().unwrap();
     assert!(matches!(message, Message::Submit { .. }), "{message:?}");
     (follower, tx, (from, to, message))
@@ -62,7 +62,7 @@ fn a_forgotten_transaction_that_is_submitted_again_has_expired() {
     for at in 1..=3 {
         cluster.ended.clear();
         let through = cluster.node(cluster.leader()).state().index();
-        cluster.step(at, Input::Submit { tx, goal: add() });
+        cluster.submit_goal(at, tx, add());
         cluster.deliver();
         assert_eq!(cluster.ended, [(TxId(1), Outcome::Expired { through })], "node {at}");
     }
@@ -89,7 +89,7 @@ fn an_overtaken_transaction_has_not_happened_and_can_be_submitted_again() {
     assert_eq!(times_committed(&cluster, tx.id), 0);
     cluster.ended.clear();
     let again = TxKey { birth: absent_through, ..tx };
-    cluster.step(follower, Input::Submit { tx: again, goal: add() });
+    cluster.submit_goal(follower, again, add());
     cluster.deliver();
     cluster.pass(200_000);
     assert!(matches!(cluster.ended[..], [(TxId(1), Outcome::Committed { .. })]), "{:?}", cluster.ended);
@@ -113,7 +113,7 @@ fn an_unknown_outcome_names_the_index_up_to_which_the_transaction_is_absent() {
     cluster.ended.clear();
     cluster.pass(1_000_000);
     let again = TxKey { birth: absent_through, ..tx };
-    cluster.step(follower, Input::Submit { tx: again, goal: add() });
+    cluster.submit_goal(follower, again, add());
     cluster.deliver();
     cluster.pass(500_000);
     assert!(matches!(cluster.ended[..], [(TxId(1), Outcome::Committed { .. })]), "{:?}", cluster.ended);

@@ -66,7 +66,7 @@ fn the_target_of_a_transfer_serves_at_once_and_receives_pending_transactions() {
     cluster.step(leader, Input::TransferLeadership(id(next)));
     assert_eq!(cluster.transfers, [Ok(id(next))]);
     assert!(!cluster.node(leader).is_ready());
-    cluster.step(leader, Input::Submit { tx: tx(2), goal: add() });
+    cluster.submit_goal(leader, tx(2), add());
     cluster.deliver();
     assert!(
         cluster.node(next).is_ready(),

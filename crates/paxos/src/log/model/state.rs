@@ -7,14 +7,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use super::Bounds;
 use crate::log::faults;
 use crate::log::node::Role;
-use crate::log::{
-    Entry, EntryPayload, Input, LogId, Message, Node, Options, Output, Record, Snapshot, StepOutput, Store,
-    Term,
-};
+use crate::log::{Entry, EntryPayload, Input, LogId, Message, Node, Options, Output, Snapshot, Store, Term};
 use crate::{Configuration, NodeId, Slot};
 
 type TestMessage = Message<u8, ()>;
-type StepOf = StepOutput<Record<u8, ()>, Output<u8, ()>>;
+type StepOf = holdoff_driver::StepOf<Node<u8, ()>>;
 
 /// The maximum number of messages that one event may cause after healing.
 const MAX_DELIVERIES: usize = 1000;
@@ -373,20 +370,18 @@ impl State {
         if self.lost.contains(&at) {
             return;
         }
-        for step in faults::step(&mut self.nodes[at], 0, 0, input) {
-            self.finish(at, step);
-        }
+        let step = faults::step(&mut self.nodes[at], 0, 0, input);
+        self.finish(at, step);
     }
 
     fn finish(&mut self, at: usize, mut step: StepOf) {
-        let early = step.early();
-        let overtakes = !early.is_empty() && step.record().is_some();
+        let early = step.take_at_once();
+        let overtakes = !early.is_empty() && !step.records().is_empty();
         self.perform(at, early);
-        let is_empty = step == StepOutput::new(Vec::new(), Vec::new(), Vec::new());
         let unstored = &mut self.unstored[at];
         if !overtakes && unstored.is_empty() {
             self.store(at, vec![step]);
-        } else if step.record().is_some() || !(is_empty || unstored.contains(&step)) {
+        } else if !step.records().is_empty() || !(step.is_empty() || unstored.contains(&step)) {
             // An identical step without records is kept once.
             unstored.push(step);
         }
@@ -394,13 +389,22 @@ impl State {
 
     fn store(&mut self, at: usize, steps: Vec<StepOf>) {
         let disk = &mut self.disks[at];
-        let stored = StepOutput::release_all(steps, |records| {
-            for record in records.into_iter().flatten() {
-                disk.apply(record);
-            }
-            Ok::<_, Infallible>(())
-        });
-        self.perform(at, stored.unwrap().into_iter().flatten().collect());
+        let (mut outputs, mut when_stored) = (Vec::new(), None);
+        for step in steps {
+            let stored = step.store(|records| {
+                for record in records {
+                    disk.apply(record);
+                }
+                Ok::<_, Infallible>(())
+            });
+            let (released, input) = stored.unwrap();
+            outputs.extend(released);
+            when_stored = input.or(when_stored);
+        }
+        self.perform(at, outputs);
+        if let Some(input) = when_stored {
+            self.step(at, input);
+        }
     }
 
     fn perform(&mut self, at: usize, outputs: Vec<Output<u8, ()>>) {
@@ -408,7 +412,6 @@ impl State {
             match output {
                 Output::Send(to, message) => self.send(at, to, message),
                 Output::Decided(slot) => self.decide(at, slot),
-                Output::Stored { term, slot } => self.step(at, Input::Stored { term, slot }),
                 _ => {}
             }
         }
@@ -482,14 +485,14 @@ impl State {
     fn is_idle(&self, sent: &Sent) -> bool {
         let mut node = self.nodes[sent.to].clone();
         let outputs = node.step(0, 0, Input::Message(name(sent.from), sent.message.clone()));
-        if outputs.record().is_some() {
+        if !outputs.records().is_empty() {
             return false;
         }
         (node.heard_us, node.highest_attempt) = (None, 0);
         if let Role::Follower(leader) = &mut node.role {
             *leader = None;
         }
-        let outputs = outputs.release(|_| Ok::<_, Infallible>(())).unwrap();
+        let (outputs, _) = outputs.store(|_| Ok::<_, Infallible>(())).unwrap();
         let is_known = |output: &Output<u8, ()>| match output {
             Output::Send(to, message) => self.position(*to).is_some_and(|to| {
                 let answer = Sent { from: sent.to, to, message: message.clone() };
@@ -508,7 +511,7 @@ impl State {
         let step = node.step(0, 0, Input::Message(name(answer.from), answer.message.clone()));
         matches!(answer.message, Message::AppendAccepted { .. })
             && node == self.nodes[answer.to]
-            && step.release(|_| Ok::<_, Infallible>(())).unwrap().is_empty()
+            && step.store(|_| Ok::<_, Infallible>(())).unwrap().0.is_empty()
     }
 
     pub(super) fn is_valid(&self, bounds: &Bounds) -> bool {

@@ -1,47 +1,62 @@
-//! A node on a simulated machine: it flushes its records at intervals, and holds back its outputs until then.
+//! A node on a simulated machine, with the clients and the operator that use it.
 
-use std::convert::Infallible;
-
-use holdoff_sim::kernel::{self, NodeContext};
+use holdoff_driver::faulty::DriverFault;
+use holdoff_driver::{Core, Roll, StepOf};
+use holdoff_sim::kernel::{self, SimRng};
+use holdoff_sim::kit::{Boot, FailedWrite, LostRecords, SimHost, Turn};
+use holdoff_testbed::fault::is_injected;
 
 use super::oracle::{Oracle, digest};
 use super::{FAULTS_US, QUIET_US};
-use crate::log::faults;
-use crate::log::{Input, Message, Node, Options, Output, Record, StepOutput, Store};
+use crate::log::faults::FaultyNode;
+use crate::log::{Input, Message, Node, Options, Output, Record, Store};
 use crate::{Configuration, NodeId, Slot};
 
 pub(super) type State = u64;
-type StepOf = StepOutput<Record<u64, State>, Output<u64, State>>;
 
 const TICK_US: u64 = 20_000;
-/// The maximum duration of a flush.
-const FLUSH_US: u64 = 40_000;
+/// The maximum duration of a write.
+const WRITE_US: u64 = 40_000;
 const OPTIONS: Options =
     Options { election_us: 250_000, heartbeat_us: 60_000, batch: 8, window: 32, undecided: 64, early: false };
 /// The maximum number of applied entries before the node compacts its log.
 const KEPT: u64 = 20;
 
-pub(super) struct Machine {
-    pub(super) node: Node<u64, State>,
+pub(super) type Machine = holdoff_sim::kit::SimMachine<LogHost>;
+
+/// The program around a node of the log.
+pub(super) struct LogHost {
     pub(super) applied: (Slot, State),
-    /// Steps that wait for the flush.
-    pending: Vec<StepOf>,
     led: bool,
 }
 
+/// The content of a disk.
 #[derive(Default)]
-pub(super) struct Disk {
-    store: Option<Store<u64, State>>,
-    /// The number of unflushed records. A crash loses them; the next incarnation adds them to the statistics.
-    unflushed: usize,
-    /// The number of unflushed entries that others have already received.
-    pub(super) overtaken: u64,
+pub(super) struct Disk(Option<Store<u64, State>>);
+
+/// A node that reports its early messages to the oracle.
+pub(super) struct WatchedNode(FaultyNode<u64, State>);
+
+impl WatchedNode {
+    pub(super) fn node(&self) -> &Node<u64, State> {
+        &self.0.0
+    }
 }
 
-#[derive(Clone, Copy)]
-pub(super) enum Timer {
-    Tick,
-    Flush,
+impl Core for WatchedNode {
+    type Input = Input<u64, State>;
+    type Record = Record<u64, State>;
+    type Output = Output<u64, State>;
+
+    fn step(&mut self, now_us: u64, roll: Roll<'_>, input: Input<u64, State>) -> StepOf<Self> {
+        let step = self.0.step(now_us, roll, input);
+        let me = self.node().me;
+        Oracle::with(|oracle| {
+            oracle.unstored(me, step.records());
+            step.early().iter().for_each(|output| oracle.sent_early(me, output));
+        });
+        step
+    }
 }
 
 pub(super) fn name(node: kernel::NodeId) -> NodeId {
@@ -52,192 +67,155 @@ fn number(node: NodeId) -> kernel::NodeId {
     u32::try_from(node.0 - 1).unwrap()
 }
 
-impl kernel::SimNode for Machine {
+impl SimHost for LogHost {
+    type Core = WatchedNode;
     type Message = Message<u64, State>;
-    type Timer = Timer;
-    type Disk = Disk;
+    type Timer = ();
+    type Store = Disk;
 
-    fn start(disk: &mut Disk, context: &mut NodeContext<'_, Self>) -> Self {
-        Oracle::with(|oracle| {
-            oracle.ran.unstored += std::mem::take(&mut disk.unflushed) as u64;
-            oracle.ran.overtaken += std::mem::take(&mut disk.overtaken);
-        });
+    fn start(Disk(store): &mut Disk, boot: &mut Boot<'_, '_, Self>) -> (Self, WatchedNode) {
         let new = || Store::new(Oracle::with(|oracle| oracle.plan.first_voters()), 0);
-        let store = disk.store.get_or_insert_with(new).clone();
+        let store = store.get_or_insert_with(new).clone();
         let applied = (store.snapshot().last.slot, store.snapshot().state);
-        let (now_us, roll) = (context.now_us(), context.rng().roll());
+        let (now_us, roll) = (boot.now_us(), boot.rng().roll());
         let options = Options { early: Oracle::with(|oracle| oracle.plan.early), ..OPTIONS };
-        let node = Node::new(name(context.me()), options, store, now_us, roll);
-        let first_us = context.rng().between(1, TICK_US);
-        context.set_timer(first_us, Timer::Tick);
-        let mut machine = Self { node, applied, pending: Vec::new(), led: false };
-        machine.apply(machine.node.store().decided());
-        machine
+        let node = Node::new(name(boot.me()), options, store, now_us, roll);
+        let first_us = boot.rng().between(1, TICK_US);
+        boot.set_timer(first_us, ());
+        let mut host = Self { applied, led: false };
+        host.apply(&node, node.store().decided());
+        (host, WatchedNode(FaultyNode(node)))
     }
 
-    fn receive(
-        &mut self,
-        disk: &mut Disk,
-        from: u32,
-        message: Self::Message,
-        context: &mut NodeContext<'_, Self>,
-    ) {
-        Oracle::with(|oracle| oracle.now_us = context.now_us().saturating_sub(kernel::Skew::EPOCH_US));
-        self.step(disk, Input::Message(name(from), message), context);
+    fn receive(&mut self, from: u32, message: Self::Message, turn: &mut Turn<'_, '_, Self>) {
+        note_time(turn);
+        turn.step(Input::Message(name(from), message));
     }
 
-    fn wake(&mut self, disk: &mut Disk, timer: Timer, context: &mut NodeContext<'_, Self>) {
-        Oracle::with(|oracle| oracle.now_us = context.now_us().saturating_sub(kernel::Skew::EPOCH_US));
-        match timer {
-            Timer::Flush => self.flush(disk, context),
-            Timer::Tick => {
-                context.set_timer(TICK_US, Timer::Tick);
-                self.step(disk, Input::Tick, context);
-                self.submit_requests(disk, context);
+    fn wake(&mut self, (): (), turn: &mut Turn<'_, '_, Self>) {
+        note_time(turn);
+        turn.set_timer(TICK_US, ());
+        turn.step(Input::Tick);
+        self.submit_requests(turn);
+    }
+
+    fn perform(&mut self, output: Output<u64, State>, turn: &mut Turn<'_, '_, Self>) {
+        match output {
+            Output::Send(to, message) => turn.send(number(to), message),
+            Output::Decided(slot) => self.apply(turn.core().node(), slot),
+            Output::Installed(slot) => {
+                Oracle::with(|oracle| oracle.ran.installed += 1);
+                self.apply(turn.core().node(), slot);
+            }
+            Output::Proposed(..) => Oracle::with(|oracle| oracle.ran.proposed += 1),
+            Output::ProposalRejected(_) => Oracle::with(|oracle| oracle.ran.rejected += 1),
+            Output::LeadershipTransferred(_) => Oracle::with(|oracle| oracle.ran.transferred += 1),
+            Output::TransferFailed(_) => Oracle::with(|oracle| oracle.ran.failed_transfers += 1),
+        }
+    }
+
+    fn store(Disk(store): &mut Disk, node: u32, records: Vec<Record<u64, State>>) -> Result<(), FailedWrite> {
+        for record in records {
+            Oracle::with(|oracle| oracle.stored(name(node), &record));
+            if let Some(store) = store {
+                store.apply(record);
             }
         }
-    }
-}
-
-impl Machine {
-    fn step(&mut self, disk: &mut Disk, input: Input<u64, State>, context: &mut NodeContext<'_, Self>) {
-        let roll = context.rng().roll();
-        for step in faults::step(&mut self.node, context.now_us(), roll, input) {
-            self.finish(disk, step, context);
-        }
+        Ok(())
     }
 
-    fn finish(&mut self, disk: &mut Disk, mut step: StepOf, context: &mut NodeContext<'_, Self>) {
-        self.send_early(disk, &mut step, context);
-        if self.pending.is_empty() {
-            let after_us = context.rng().between(500, FLUSH_US);
-            context.set_timer(after_us, Timer::Flush);
-        }
-        disk.unflushed += step.record().map_or(0, Vec::len);
-        self.pending.push(step);
-        let leads = self.node.leads();
+    fn write_us(_: u64, rng: &mut SimRng) -> u64 {
+        rng.between(500, WRITE_US)
+    }
+
+    fn observe(&mut self, core: &WatchedNode) {
+        let leads = core.node().leads();
         if let Some(term) = leads.filter(|_| !self.led) {
-            Oracle::with(|oracle| oracle.leads(term, &self.node));
+            Oracle::with(|oracle| oracle.leads(term, core.node()));
         }
         self.led = leads.is_some();
     }
 
-    /// Sends the early messages. They may overtake only unflushed entries of the leader's own term.
-    fn send_early(&mut self, disk: &mut Disk, step: &mut StepOf, context: &mut NodeContext<'_, Self>) {
-        for output in step.early() {
-            let Output::Send(to, message) = output else { panic!("{output:?} is no message") };
-            let Message::Append(append) = &message else { panic!("{message:?} is early") };
-            let unflushed = self.pending.iter().chain([&*step]).filter_map(StepOutput::record).flatten();
-            let is_term = |record: &Record<u64, State>| match record {
-                Record::Entry { entry, .. } => entry.term != append.term,
-                Record::Promised(_) | Record::Accepted { .. } => true,
-                Record::Decided(_) | Record::Snapshot(_) => false,
-            };
-            if let Some(record) = unflushed.clone().find(|record| is_term(record)) {
-                Oracle::with(|oracle| oracle.fail(format!("{append:?} overtakes {record:?}")));
-            }
-            disk.overtaken +=
-                unflushed.filter(|record| matches!(record, Record::Entry { .. })).count() as u64;
-            context.send(number(to), message);
-        }
+    fn crash(_: &mut Disk, node: u32, lost: &LostRecords<Record<u64, State>>, _: &mut SimRng) {
+        Oracle::with(|oracle| oracle.crashed(name(node), lost.records.len() + lost.unwritten));
     }
 
+    fn driver_fault() -> Option<DriverFault> {
+        [DriverFault::SendBeforeStore].into_iter().find(|fault| is_injected(*fault))
+    }
+}
+
+/// Tells the oracle the time.
+fn note_time(turn: &Turn<'_, '_, LogHost>) {
+    Oracle::with(|oracle| oracle.now_us = turn.now_us().saturating_sub(kernel::Skew::EPOCH_US));
+}
+
+impl LogHost {
     /// Plays the clients and the operator: proposals, changes, transfers, hints and compaction.
-    fn submit_requests(&mut self, disk: &mut Disk, context: &mut NodeContext<'_, Self>) {
-        let now_us = context.now_us().saturating_sub(kernel::Skew::EPOCH_US);
-        if self.node.leads().is_some() && now_us < QUIET_US {
-            for _ in 0..context.rng().between(0, 3) {
+    fn submit_requests(&mut self, turn: &mut Turn<'_, '_, Self>) {
+        let now_us = turn.now_us().saturating_sub(kernel::Skew::EPOCH_US);
+        if turn.core().node().leads().is_some() && now_us < QUIET_US {
+            for _ in 0..turn.rng().between(0, 3) {
                 let value = Oracle::with(Oracle::new_value);
-                self.step(disk, Input::Propose(value), context);
+                turn.step(Input::Propose(value));
             }
-            if Oracle::with(|oracle| oracle.plan.may_change) && context.rng().happens(0.03) {
-                self.change(disk, context);
+            if Oracle::with(|oracle| oracle.plan.may_change) && turn.rng().happens(0.03) {
+                Self::change(turn);
             }
-            if now_us < FAULTS_US && context.rng().happens(0.01) {
-                let last = u64::from(context.nodes() - 1);
-                let to = name(u32::try_from(context.rng().between(0, last)).unwrap());
-                self.step(disk, Input::TransferLeadership(to), context);
+            if now_us < FAULTS_US && turn.rng().happens(0.01) {
+                let last = u64::from(turn.nodes() - 1);
+                let to = name(u32::try_from(turn.rng().between(0, last)).unwrap());
+                turn.step(Input::TransferLeadership(to));
             }
         }
-        if now_us < FAULTS_US && context.rng().happens(0.01) {
-            self.step(disk, Input::Campaign, context);
+        if now_us < FAULTS_US && turn.rng().happens(0.01) {
+            turn.step(Input::Campaign);
         }
-        self.learn(disk, context);
+        Self::learn(turn);
         let (through, state) = self.applied;
-        if through.0 > self.node.store().snapshot().last.slot.0 + KEPT {
-            self.step(disk, Input::Compact { through, state }, context);
+        if through.0 > turn.core().node().store().snapshot().last.slot.0 + KEPT {
+            turn.step(Input::Compact { through, state });
         }
     }
 
     /// Plays a peer with a proof: it sends decided entries, or a snapshot to a node that is far behind.
-    fn learn(&mut self, disk: &mut Disk, context: &mut NodeContext<'_, Self>) {
-        if !Oracle::with(|oracle| oracle.plan.may_learn) || !context.rng().happens(0.02) {
+    fn learn(turn: &mut Turn<'_, '_, Self>) {
+        if !Oracle::with(|oracle| oracle.plan.may_learn) || !turn.rng().happens(0.02) {
             return;
         }
-        let decided = self.node.store().decided();
+        let decided = turn.core().node().store().decided();
         let last = Oracle::with(|oracle| oracle.last_decided());
-        if last.0 > decided.0 + KEPT && context.rng().happens(0.5) {
-            let slot = Slot(context.rng().between(decided.0 + 1, last.0));
+        if last.0 > decided.0 + KEPT && turn.rng().happens(0.5) {
+            let slot = Slot(turn.rng().between(decided.0 + 1, last.0));
             if let Some(snapshot) = Oracle::with(|oracle| oracle.snapshot_at(slot)) {
                 Oracle::with(|oracle| oracle.ran.restored += 1);
-                self.step(disk, Input::RestoreSnapshot(snapshot), context);
+                turn.step(Input::RestoreSnapshot(snapshot));
             }
             return;
         }
-        let limit = usize::try_from(context.rng().between(1, 8)).unwrap();
+        let limit = usize::try_from(turn.rng().between(1, 8)).unwrap();
         let entries = Oracle::with(|oracle| oracle.entries_after(decided, limit));
         if !entries.is_empty() {
             Oracle::with(|oracle| oracle.ran.learned += 1);
-            self.step(disk, Input::Learn { first: decided.next(), entries }, context);
+            turn.step(Input::Learn { first: decided.next(), entries });
         }
     }
 
     /// Adds or removes a voter. At least three voters remain.
-    fn change(&mut self, disk: &mut Disk, context: &mut NodeContext<'_, Self>) {
-        let last = u64::from(context.nodes() - 1);
-        let one = name(u32::try_from(context.rng().between(0, last)).unwrap());
-        let now = self.node.store().configuration();
+    fn change(turn: &mut Turn<'_, '_, Self>) {
+        let last = u64::from(turn.nodes() - 1);
+        let one = name(u32::try_from(turn.rng().between(0, last)).unwrap());
+        let now = turn.core().node().store().configuration();
         let without = now.acceptors().iter().copied().filter(|node| *node != one);
         let to: Vec<_> = if now.contains(one) { without.collect() } else { without.chain([one]).collect() };
         if to.len() >= 3 {
-            self.step(disk, Input::ChangeConfiguration(Configuration::new(to).unwrap()), context);
-        }
-    }
-
-    /// Stores the pending records, in order, and performs the released outputs.
-    fn flush(&mut self, disk: &mut Disk, context: &mut NodeContext<'_, Self>) {
-        let pending = std::mem::take(&mut self.pending);
-        (disk.unflushed, disk.overtaken) = (0, 0);
-        let me = name(context.me());
-        let stored = StepOutput::release_all(pending, |records: Vec<Vec<Record<u64, State>>>| {
-            if let Some(store) = &mut disk.store {
-                for record in records.into_iter().flatten() {
-                    Oracle::with(|oracle| oracle.stored(me, &record));
-                    store.apply(record);
-                }
-            }
-            Ok::<_, Infallible>(())
-        });
-        for output in stored.unwrap().into_iter().flatten() {
-            match output {
-                Output::Send(to, message) => context.send(number(to), message),
-                Output::Decided(slot) => self.apply(slot),
-                Output::Installed(slot) => {
-                    Oracle::with(|oracle| oracle.ran.installed += 1);
-                    self.apply(slot);
-                }
-                Output::Proposed(..) => Oracle::with(|oracle| oracle.ran.proposed += 1),
-                Output::ProposalRejected(_) => Oracle::with(|oracle| oracle.ran.rejected += 1),
-                Output::Stored { term, slot } => self.step(disk, Input::Stored { term, slot }, context),
-                Output::LeadershipTransferred(_) => Oracle::with(|oracle| oracle.ran.transferred += 1),
-                Output::TransferFailed(_) => Oracle::with(|oracle| oracle.ran.failed_transfers += 1),
-            }
+            turn.step(Input::ChangeConfiguration(Configuration::new(to).unwrap()));
         }
     }
 
     /// Applies the decided entries in order, each once, up to the slot whose decision was released after storing.
-    fn apply(&mut self, through: Slot) {
-        let store = self.node.store();
+    fn apply(&mut self, node: &Node<u64, State>, through: Slot) {
+        let store = node.store();
         let base = store.snapshot();
         if base.last.slot > self.applied.0 {
             self.applied = (base.last.slot, base.state);

@@ -1,13 +1,13 @@
 //! The oracle: it records the actions of all nodes and checks that they are consistent.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use holdoff_sim::kernel::World;
 
 use super::machine::{Machine, State, name};
-use crate::log::{Entry, EntryPayload, LogId, Node, Record, Snapshot, Term};
+use crate::log::{Entry, EntryPayload, LogId, Message, Node, Output, Record, Snapshot, Term};
 use crate::{Configuration, NodeId, Slot, Tally};
 
 /// The maximum time from healing to the next decision: a few elections.
@@ -37,6 +37,21 @@ pub(super) struct RunReport {
 }
 
 impl RunReport {
+    /// Returns the events that must occur in enough runs.
+    pub(super) fn events(&self) -> [(&'static str, u64); 9] {
+        [
+            ("unstored", self.unstored),
+            ("led again", self.leaders.saturating_sub(1)),
+            ("voters changed", self.changes),
+            ("snapshot installed", self.installed),
+            ("leadership transferred", self.transferred),
+            ("lost for good", self.lost_for_good),
+            ("five or more voters", self.many_voters),
+            ("learned", self.learned),
+            ("restored", self.restored),
+        ]
+    }
+
     pub(super) fn add(&mut self, other: &Self) {
         self.decided += other.decided;
         self.proposed += other.proposed;
@@ -57,7 +72,7 @@ impl RunReport {
 }
 
 /// The parameters of a run.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Plan {
     /// The number of nodes that vote at first.
     pub(super) voters: u32,
@@ -86,6 +101,9 @@ pub(super) struct Oracle {
     /// The nodes that have ever stored an entry, and the last slot of each node's snapshots.
     stored: BTreeMap<(Slot, Term), BTreeSet<NodeId>>,
     snapshots: BTreeMap<NodeId, Slot>,
+    /// The records of each node that are not on its disk, and how many of its entries other nodes have received meanwhile.
+    unstored: BTreeMap<NodeId, VecDeque<Record<u64, State>>>,
+    overtaken: BTreeMap<NodeId, u64>,
     /// The configuration that decides the next slot.
     voters: Option<Configuration>,
     leaders: BTreeMap<Term, NodeId>,
@@ -132,8 +150,52 @@ impl Oracle {
         }
     }
 
+    /// Notes the records of a step, which are not on disk yet.
+    pub(super) fn unstored(&mut self, node: NodeId, records: &[Record<u64, State>]) {
+        self.unstored.entry(node).or_default().extend(records.iter().cloned());
+    }
+
+    /// Checks an early message. It may overtake only unstored entries of the leader's own term.
+    pub(super) fn sent_early(&mut self, node: NodeId, output: &Output<u64, State>) {
+        let Output::Send(_, Message::Append(append)) = output else {
+            return self.fail(format!("{output:?} is early"));
+        };
+        let unstored = self.unstored.get(&node).into_iter().flatten();
+        let is_term = |record: &&Record<u64, State>| match record {
+            Record::Entry { entry, .. } => entry.term != append.term,
+            Record::Promised(_) | Record::Accepted { .. } => true,
+            Record::Decided(_) | Record::Snapshot(_) => false,
+        };
+        if let Some(record) = unstored.clone().find(is_term) {
+            let overtakes = format!("{append:?} overtakes {record:?}");
+            return self.fail(overtakes);
+        }
+        let entries = unstored.filter(|record| matches!(record, Record::Entry { .. })).count() as u64;
+        *self.overtaken.entry(node).or_default() += entries;
+    }
+
+    /// Returns whether other nodes have received entries that are not on the node's disk.
+    pub(super) fn is_ahead(&self, node: NodeId) -> bool {
+        self.overtaken.get(&node).is_some_and(|entries| *entries > 0)
+    }
+
+    /// Notes that a node has crashed, and has lost this many records.
+    pub(super) fn crashed(&mut self, node: NodeId, lost: usize) {
+        self.ran.unstored += lost as u64;
+        self.ran.overtaken += self.overtaken.remove(&node).unwrap_or_default();
+        self.unstored.remove(&node);
+    }
+
     /// Notes that a record is on a node's disk.
     pub(super) fn stored(&mut self, node: NodeId, record: &Record<u64, State>) {
+        let unstored = self.unstored.entry(node).or_default();
+        let is_next = unstored.pop_front().as_ref() == Some(record);
+        if unstored.is_empty() {
+            self.overtaken.remove(&node);
+        }
+        if !is_next {
+            self.fail(format!("{record:?} is stored out of order"));
+        }
         match record {
             Record::Entry { slot, entry } => {
                 self.stored.entry((*slot, entry.term)).or_default().insert(node);
@@ -222,14 +284,14 @@ impl Oracle {
             return Err(broken);
         }
         let machines = || (0..world.nodes()).filter_map(|node| Some((name(node), world.node(node)?)));
-        let Some((leader, leading)) = machines().find(|(_, machine)| machine.node.is_ready()) else {
+        let nodes =
+            || machines().filter_map(|(name, it)| Some((name, it.core()?.node(), it.host()?.applied)));
+        let Some((leader, leading, applied)) = nodes().find(|(_, node, _)| node.is_ready()) else {
             return Err("no node leads after healing".to_owned());
         };
-        for (voter, machine) in machines() {
-            let is_voter = leading.node.store().configuration().contains(voter);
-            if is_voter && machine.applied != leading.applied {
-                let [one, other] = [machine, leading].map(|machine| machine.applied);
-                return Err(format!("{voter:?} is at {one:?}, its leader {leader:?} at {other:?}"));
+        for (voter, _, theirs) in nodes() {
+            if leading.store().configuration().contains(voter) && theirs != applied {
+                return Err(format!("{voter:?} is at {theirs:?}, its leader {leader:?} at {applied:?}"));
             }
         }
         let last = oracle.history.keys().last().copied().unwrap_or_default();
@@ -247,11 +309,8 @@ impl Oracle {
         if values.len() != decided {
             return Err("a value is decided twice".to_owned());
         }
-        if leading.applied.0 != last || decided < 100 {
-            return Err(format!(
-                "{decided} values are decided, the leader is at {} of {last}",
-                leading.applied.0
-            ));
+        if applied.0 != last || decided < 100 {
+            return Err(format!("{decided} values are decided, the leader is at {} of {last}", applied.0));
         }
         let recovery_us =
             oracle.recovered_us.zip(oracle.healed_us).map(|(after, before)| after.saturating_sub(before));

@@ -3,28 +3,35 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::convert::Infallible;
 
-use crate::log::{
-    EntryPayload, Input, Message, Node, Options, Output, Record, Rejection, StepOutput, Store, Term,
-};
+use holdoff_driver::{Driver, WriteOptions};
+
+use crate::log::{EntryPayload, Input, Message, Node, Options, Output, Rejection, Store, Term};
 use crate::{Configuration, NodeId, Slot};
 
 type TestMessage = Message<u64, u64>;
-type StepOf = StepOutput<Record<u64, u64>, Output<u64, u64>>;
 
 pub(super) struct TestCluster {
-    nodes: Vec<Node<u64, u64>>,
+    nodes: Vec<Driver<Node<u64, u64>>>,
     disks: Vec<Store<u64, u64>>,
     queue: VecDeque<(NodeId, NodeId, TestMessage)>,
     cut: Vec<(u128, u128)>,
     candidates: BTreeSet<NodeId>,
     options: Options,
-    /// The node with the slow disk, and the steps that wait for it.
-    slow: Option<(u128, Vec<StepOf>)>,
+    /// The node with the slow disk.
+    slow: Option<u128>,
     now_us: u64,
 }
 
 pub(super) fn nodes(some: &[u128]) -> impl Iterator<Item = NodeId> + '_ {
     some.iter().copied().map(NodeId)
+}
+
+fn driver(node: Node<u64, u64>) -> Driver<Node<u64, u64>> {
+    Driver::new(node, WriteOptions::default())
+}
+
+fn roll_of(node: u128) -> impl FnMut() -> u32 {
+    move || u32::try_from(node).unwrap().wrapping_mul(1_000_000_000)
 }
 
 fn index(node: u128) -> usize {
@@ -48,7 +55,7 @@ impl TestCluster {
 
     fn build(count: u128, voters: u128, options: Options) -> Self {
         let store = Store::new(Configuration::new((1..=voters).map(NodeId)).unwrap(), 0);
-        let node = |me| Node::new(NodeId(me), options, store.clone(), 0, 0);
+        let node = |me| driver(Node::new(NodeId(me), options, store.clone(), 0, 0));
         Self {
             nodes: (1..=count).map(node).collect(),
             disks: (1..=count).map(|_| store.clone()).collect(),
@@ -62,7 +69,7 @@ impl TestCluster {
     }
 
     pub(super) fn node(&self, node: u128) -> &Node<u64, u64> {
-        &self.nodes[index(node)]
+        self.nodes[index(node)].core()
     }
 
     /// Returns the decided values that are present as entries.
@@ -77,28 +84,25 @@ impl TestCluster {
     }
 
     pub(super) fn step(&mut self, node: u128, input: Input<u64, u64>) -> Vec<Output<u64, u64>> {
-        let roll = u32::try_from(node).unwrap().wrapping_mul(1_000_000_000);
-        let mut step = self.nodes[index(node)].step(self.now_us, roll, input);
-        let early = step.early();
-        self.perform(node, early);
-        match &mut self.slow {
-            Some((slow, waiting)) if *slow == node => {
-                waiting.push(step);
-                Vec::new()
-            }
-            _ => self.store(node, vec![step]),
-        }
+        self.nodes[index(node)].step(self.now_us, &mut roll_of(node), input);
+        self.run(node)
     }
 
-    fn store(&mut self, node: u128, steps: Vec<StepOf>) -> Vec<Output<u64, u64>> {
-        let disk = &mut self.disks[index(node)];
-        let stored = StepOutput::release_all(steps, |records| {
-            for record in records.into_iter().flatten() {
-                disk.apply(record);
-            }
-            Ok::<_, Infallible>(())
-        });
-        self.perform(node, stored.unwrap().into_iter().flatten().collect())
+    /// Performs the released outputs, and stores the records unless the disk is slow. Returns the outputs for the client.
+    fn run(&mut self, node: u128) -> Vec<Output<u64, u64>> {
+        let mut outputs = self.nodes[index(node)].take_outputs();
+        if self.slow != Some(node) {
+            let (driver, disk) = (&mut self.nodes[index(node)], &mut self.disks[index(node)]);
+            let store = |records: Vec<_>| {
+                for record in records {
+                    disk.apply(record);
+                }
+                Ok::<_, Infallible>(())
+            };
+            driver.write_through(self.now_us, &mut roll_of(node), store).unwrap();
+            outputs.extend(driver.take_outputs());
+        }
+        self.perform(node, outputs)
     }
 
     fn perform(&mut self, node: u128, outputs: Vec<Output<u64, u64>>) -> Vec<Output<u64, u64>> {
@@ -113,9 +117,6 @@ impl TestCluster {
                         self.queue.push_back((NodeId(node), to, message));
                     }
                 }
-                Output::Stored { term, slot } => {
-                    rest.extend(self.step(node, Input::Stored { term, slot }));
-                }
                 other => rest.push(other),
             }
         }
@@ -124,13 +125,13 @@ impl TestCluster {
 
     /// Holds back all writes to a node's disk from now on.
     pub(super) fn slow_down(&mut self, node: u128) {
-        self.slow = Some((node, Vec::new()));
+        self.slow = Some(node);
     }
 
     /// Stores the steps that were held back.
     pub(super) fn flush(&mut self) {
-        if let Some((node, waiting)) = self.slow.take() {
-            self.store(node, waiting);
+        if let Some(node) = self.slow.take() {
+            self.run(node);
         }
     }
 
@@ -215,9 +216,9 @@ impl TestCluster {
     }
 
     pub(super) fn restart(&mut self, node: u128) {
-        self.slow.take_if(|(slow, _)| *slow == node);
+        self.slow.take_if(|slow| *slow == node);
         let store = self.disks[index(node)].clone();
-        self.nodes[index(node)] = Node::new(NodeId(node), self.options, store, self.now_us, 0);
+        self.nodes[index(node)] = driver(Node::new(NodeId(node), self.options, store, self.now_us, 0));
     }
 
     pub(super) fn propose(&mut self, node: u128, value: u64) -> Result<Slot, Rejection> {

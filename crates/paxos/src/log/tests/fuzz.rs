@@ -1,18 +1,15 @@
 //! Fuzzing: whatever inputs a node gets, it does not panic, neither its promise nor its decided slot goes back, and its
 //! memory equals its disk.
 //!
-//! Seeded; `HOLDOFF_FUZZ_SEED=… HOLDOFF_FUZZ_CASES=… cargo test -p holdoff-paxos --lib fuzz` replays or goes on.
+//! Seeded; `HOLDOFF_SEED=… HOLDOFF_SEEDS=… cargo test -p holdoff-paxos --lib fuzz` replays or goes on.
 
 use holdoff_sim::kernel::SimRng;
+use holdoff_testbed::Seeds;
 
 use crate::log::{
     Append, Entry, EntryPayload, Input, LogId, Message, Node, Options, Snapshot, Store, Term, VoteRequest,
 };
 use crate::{Configuration, NodeId, Slot};
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().and_then(|number| number.parse().ok())
-}
 
 fn configuration(rng: &mut SimRng) -> Configuration {
     let some = (1..=4).map(NodeId).filter(|_| rng.happens(0.6)).collect::<Vec<_>>();
@@ -105,8 +102,7 @@ fn input(rng: &mut SimRng, node: &Node<u64, u64>) -> Input<u64, u64> {
 
 #[test]
 fn arbitrary_inputs_never_lower_a_promise_or_the_decided_slot() {
-    let first = number("HOLDOFF_FUZZ_SEED").unwrap_or(0);
-    for seed in first..first + number("HOLDOFF_FUZZ_CASES").unwrap_or(25_000) {
+    for seed in Seeds::new(25_000, 25_000) {
         let mut rng = SimRng::of(seed, 0);
         let store = Store::new(Configuration::new([1, 2, 3].map(NodeId)).unwrap(), 0);
         let options = Options { early: seed % 2 == 1, ..Options::default() };
@@ -115,7 +111,7 @@ fn arbitrary_inputs_never_lower_a_promise_or_the_decided_slot() {
             let before = (node.store().promised(), node.store().decided());
             let input = input(&mut rng, &node);
             let step = node.step(round * 700_000, rng.roll(), input.clone());
-            let stored = step.release(|records| {
+            let stored = step.store(|records| {
                 for record in records {
                     disk.apply(record);
                 }
@@ -123,7 +119,7 @@ fn arbitrary_inputs_never_lower_a_promise_or_the_decided_slot() {
             });
             assert!(stored.is_ok());
             let after = (node.store().promised(), node.store().decided());
-            let replay = format!("HOLDOFF_FUZZ_SEED={seed} HOLDOFF_FUZZ_CASES=1: {input:?}");
+            let replay = format!("HOLDOFF_SEED={seed}: {input:?}");
             assert!(after.0 >= before.0 && after.1 >= before.1, "{before:?} became {after:?}\n{replay}");
             let [here, there] =
                 [node.store(), &disk].map(|store| (store.promised(), store.accepted(), store.last()));

@@ -120,7 +120,7 @@ pub(super) struct LedgerTable {
     advertise: Option<String>,
     /// The display name of this node. Default: the first digits of its key.
     name: Option<String>,
-    /// The time that a client waits for the result of a transaction. Default: 15s.
+    /// The time that a client waits for the result of a transaction, unless it sets its own. Default: 15s.
     result_timeout: Option<DurationText>,
     /// The time that a leader may serve reads without contacting its followers; not longer than `election`.
     /// Default: 1s, or `election` if that is shorter.

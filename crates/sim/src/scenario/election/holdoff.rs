@@ -5,8 +5,9 @@
 
 use std::convert::Infallible;
 
+use holdoff_driver::{Driver, WriteOptions};
 use holdoff_gossip::{self as gossip, LogRole, Settings, Transmit, Watch};
-use holdoff_paxos::log::{self, Input, Options, Output, Record, Store, Term};
+use holdoff_paxos::log::{self, Input, Options, Output, Store, Term};
 use holdoff_paxos::{Configuration, NodeId as VoterId, Slot};
 
 use super::node::{
@@ -248,7 +249,7 @@ const REMEMBERED_US: u64 = 1_000_000;
 /// A voter and its state about hints.
 struct Voter {
     options: Options,
-    log: log::Node<Value, ()>,
+    driver: Driver<log::Node<Value, ()>>,
     /// The time until which the voter yields, and whether it has yielded since it last knew a leader.
     yields: (u64, bool),
     next_value_us: u64,
@@ -276,17 +277,18 @@ impl Voter {
         let options = Options::default();
         let log = log::Node::new(me, options, store, now_us, roll);
         let (yields, commits) = ((0, false), Vec::new());
-        Self { options, log, yields, next_value_us: 0, commits }
+        let driver = Driver::new(log, WriteOptions::default());
+        Self { options, driver, yields, next_value_us: 0, commits }
     }
 
     /// Returns the leader that the voter knows.
     fn leader(&self) -> Option<VoterId> {
-        self.log.leader()
+        self.log().leader()
     }
 
     /// Returns the term in which the voter leads and serves.
     fn serves(&self) -> Option<Term> {
-        self.log.leads().filter(|_| self.log.is_ready())
+        self.log().leads().filter(|_| self.log().is_ready())
     }
 
     /// Returns the voter's decisions as the leader after this time.
@@ -295,15 +297,19 @@ impl Voter {
     }
 
     fn store(&self) -> &Store<Value, ()> {
-        self.log.store()
+        self.log().store()
+    }
+
+    fn log(&self) -> &log::Node<Value, ()> {
+        self.driver.core()
     }
 
     /// Advances the time.
     fn tick(&mut self, mut turn: StepContext<'_>) {
-        if self.log.leads().is_some() || turn.now_us >= self.yields.0 {
+        if self.log().leads().is_some() || turn.now_us >= self.yields.0 {
             self.step(Input::Tick, &mut turn);
         }
-        if self.log.leader().is_some() {
+        if self.log().leader().is_some() {
             self.yields.1 = false;
         }
         if self.serves().is_some() && turn.now_us >= self.next_value_us {
@@ -319,7 +325,7 @@ impl Voter {
 
     /// Yields to another node that should lead, for one election timeout.
     fn yield_to_named(&mut self, now_us: u64) {
-        if self.log.leader().is_none() && !self.yields.1 {
+        if self.log().leader().is_none() && !self.yields.1 {
             self.yields = (now_us + self.options.election_us, true);
         }
     }
@@ -331,21 +337,22 @@ impl Voter {
     }
 
     fn step(&mut self, input: Input<Value, ()>, turn: &mut StepContext<'_>) {
-        let decided = self.log.store().decided();
-        let step = self.log.step(turn.now_us, turn.roll, input);
-        let stored = step.release(|records: Vec<Record<Value, ()>>| {
+        let decided = self.log().store().decided();
+        let roll = &mut || turn.roll;
+        self.driver.step(turn.now_us, roll, input);
+        let stored = self.driver.write_through(turn.now_us, roll, |records| {
             for record in records {
                 turn.store.apply(record);
             }
             Ok::<_, Infallible>(())
         });
-        let Ok(outputs) = stored;
-        for output in outputs {
+        let Ok(()) = stored;
+        for output in self.driver.take_outputs() {
             if let Output::Send(to, message) = output {
                 turn.outbox.push((to, message));
             }
         }
-        if let Some(term) = self.log.leads().filter(|_| self.log.store().decided() > decided) {
+        if let Some(term) = self.log().leads().filter(|_| self.log().store().decided() > decided) {
             self.commits.retain(|(us, _)| us + REMEMBERED_US > turn.now_us);
             self.commits.push((turn.now_us, term));
         }

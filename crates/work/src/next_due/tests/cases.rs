@@ -45,10 +45,7 @@ impl Round {
 
     /// Returns the command that replays this round, for failure messages.
     pub(super) fn replay(&self) -> String {
-        let seed = self.seed;
-        format!(
-            "replay with HOLDOFF_FUZZ_SEED={seed} HOLDOFF_FUZZ_CASES=1 cargo test -p holdoff-work next_due"
-        )
+        holdoff_testbed::Seeds::replay(self.seed, "cargo test -p holdoff-work next_due")
     }
 
     /// Returns the cases as an array of arrays.

@@ -35,13 +35,13 @@ const MOST_RUNS: u64 = 4;
 
 /// Runs chaos on a store until every fault has occurred, and late reports and lost leases were seen. Every run is checked.
 pub(crate) fn run(engine: &str, mut setup: impl FnMut() -> ChaosSetup) {
-    let seed = number("HOLDOFF_CHAOS_SEED").unwrap_or_else(|| Rng::new().u64(..));
+    let seed = number("HOLDOFF_SEED").unwrap_or_else(|| Rng::new().u64(..));
     let steps = holdoff_testbed::scaled("HOLDOFF_CHAOS_STEPS", 4_000, 20_000);
     let faulty = Duration::from_secs(holdoff_testbed::scaled("HOLDOFF_CHAOS_SECONDS", 12, 25));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let (counts, mut missing) = (Arc::new(Counts::default()), None);
     for seed in (0..MOST_RUNS).map(|run| seed.wrapping_add(run)) {
-        println!("chaos on {engine}: HOLDOFF_CHAOS_SEED={seed} HOLDOFF_CHAOS_STEPS={steps}");
+        println!("chaos on {engine}: HOLDOFF_SEED={seed} HOLDOFF_CHAOS_STEPS={steps}");
         let setup = setup();
         let has_server = setup.server.is_some();
         let seen = runtime.block_on(run_chaos(setup, Arc::clone(&counts), seed, steps, faulty));

@@ -10,6 +10,7 @@ use crate::engine::ledger::LedgerStore;
 use crate::store::{AcquireOutcome, AcquireRequest, LeaseStore as _};
 use crate::{Owner, Token, clock};
 use fastrand::Rng;
+use holdoff_testbed::Seeds;
 
 const CONTENDERS: u64 = 5;
 const TURNS: u32 = 25;
@@ -27,17 +28,15 @@ struct HolderBelief {
 
 #[test]
 fn a_lock_is_not_granted_while_another_holder_may_consider_it_valid() {
-    let asked = std::env::var("HOLDOFF_LEDGER_SEED").ok().map(|seed| seed.parse().unwrap());
-    let seeds = asked.map_or(0..8, |seed: u64| seed..seed + 1);
+    let seeds = Seeds::new(8, 8);
     let (mut vanished, mut expired, mut grants) = (0, 0, 0);
     for seed in seeds.clone() {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         let run = std::panic::AssertUnwindSafe(|| runtime.block_on(contend(seed)));
         let belief = std::panic::catch_unwind(run).unwrap_or_else(|panic| {
-            eprintln!(
-                "HOLDOFF_LEDGER_SEED={seed} cargo test -p holdoff-lock --all-features --lib ledger::tests::chaos"
-            );
+            let command = "cargo test -p holdoff-lock --all-features --lib ledger::tests::chaos";
+            eprintln!("{}", Seeds::replay(seed, command));
             std::panic::resume_unwind(panic)
         });
         (vanished, expired) = (vanished + belief.vanished, expired + belief.expired);
@@ -45,7 +44,7 @@ fn a_lock_is_not_granted_while_another_holder_may_consider_it_valid() {
     }
     println!("{grants} grants, {vanished} holders vanished, {expired} leases ran out");
     assert!(
-        asked.is_some() || (vanished > 20 && expired > 20),
+        seeds.is_replay() || (vanished > 20 && expired > 20),
         "too few holders vanished or too few leases expired"
     );
 }

@@ -49,6 +49,11 @@ impl<R, M> Deferred<R, M> {
         Ok(messages)
     }
 
+    /// Splits the record from the message. Only a step may do this: it keeps them together.
+    pub(crate) fn into_parts(self) -> (Option<R>, M) {
+        (self.record, self.message)
+    }
+
     /// Replaces the message and keeps the record.
     pub fn map<N>(self, change: impl FnOnce(M) -> N) -> Deferred<R, N> {
         Deferred { record: self.record, message: change(self.message) }
