@@ -92,6 +92,12 @@ impl<C: Core> Driver<C> {
         self.unwritten.records.len()
     }
 
+    /// Returns the number of outputs that wait for the disk.
+    pub fn held(&self) -> usize {
+        let writes = self.in_progress.iter().chain([&self.unwritten.waiting]);
+        writes.map(|waiting| waiting.held.len()).sum()
+    }
+
     /// Passes an input to the core.
     pub fn step(&mut self, now_us: u64, roll: Roll<'_>, input: C::Input) {
         let mut next = Some(input);
@@ -261,6 +267,7 @@ mod tests {
         step(&mut driver, &[Hold("while a is written")]);
         step(&mut driver, &[Record("b"), Hold("after b")]);
         assert!(driver.take_outputs().is_empty());
+        assert_eq!(driver.held(), 4);
         let second = driver.begin_write(0).unwrap();
         assert_eq!(write(&mut driver, first), ["a"]);
         assert_eq!(driver.take_outputs(), ["after a", "also after a", "while a is written"]);
@@ -268,6 +275,7 @@ mod tests {
         assert_eq!(write(&mut driver, second), ["b"]);
         assert_eq!(driver.take_outputs(), ["after b"]);
         assert!(driver.is_stored() && driver.begin_write(0).is_none());
+        assert_eq!(driver.held(), 0);
     }
 
     #[test]

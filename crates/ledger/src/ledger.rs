@@ -330,9 +330,9 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
         self.apply_decided();
     }
 
-    /// Sends a message that depends on no record of this node: the leader checks it, or a certificate proves it.
+    /// Sends a message that depends on no record of this node, or on decided entries only: a request, or certified history.
     fn send_at_once(&mut self, to: NodeId, message: MessageOf<M>) {
-        self.step.at_once(Output::Send(to, message));
+        self.answer_caller(Output::Send(to, message));
     }
 
     /// Sends a message when the records of this step and of all earlier steps are on disk.
@@ -340,8 +340,8 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
         self.step.hold(Output::Send(to, message));
     }
 
-    /// Answers a caller. The answer depends on decided entries only, which a majority has on disk. A leader that does not send
-    /// early counts itself before its disk has the entry, so that its answers wait for the disk.
+    /// Performs an output that depends on decided entries only, which a majority has on disk: the answer to a caller. A leader that
+    /// does not send early counts itself before its disk has the entry, so that its answers wait for the disk.
     fn answer_caller(&mut self, output: OutputOf<M>) {
         if self.options.log.early || self.log.leads().is_none() {
             self.step.at_once(output);

@@ -45,9 +45,9 @@ pub fn describe() {
     describe_gauge!(CERTIFIED, "highest index that a majority has signed");
     describe_gauge!(LAG, "entries that this node is behind the highest index that it knows of");
     describe_gauge!(PENDING, "pending transactions that were submitted at this node");
-    describe_counter!(TRANSACTIONS, "transactions submitted at this node that have ended, by outcome");
+    describe_counter!(TRANSACTIONS, "submissions at this node that have ended, by outcome");
     describe_counter!(REROUTED, "transactions submitted at this node that were rerouted to another leader");
-    describe_counter!(RESULT_TIMEOUTS, "transactions submitted at this node whose result timeout expired");
+    describe_counter!(RESULT_TIMEOUTS, "submissions at this node whose deadline passed without a result");
     describe_counter!(HISTORY_REQUESTS, "requests for missing history that this node sent");
     describe_counter!(HISTORY_SERVED, "histories and whole states that this node sent to requesting nodes");
     describe_counter!(REJECTED, "messages of other nodes that were rejected, by reason");

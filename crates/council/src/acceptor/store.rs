@@ -473,7 +473,7 @@ mod tests {
     #[test]
     fn a_crash_loses_no_acknowledged_batch_and_splits_none() {
         let seeds = holdoff_testbed::Seeds::new(300, 300);
-        let is_replay = seeds.is_replay();
+        let is_short = seeds.count() < 300;
         let (mut interrupted, mut survived) = (0, 0);
         for seed in seeds {
             let mut rng = Rng::with_seed(seed);
@@ -529,7 +529,7 @@ mod tests {
             }
         }
         println!("{interrupted} writes interrupted, {survived} of them there all the same");
-        assert!(is_replay || (interrupted > 1000 && survived > 10));
+        assert!(is_short || (interrupted > 1000 && survived > 10));
     }
 
     #[test]

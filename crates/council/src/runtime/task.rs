@@ -30,8 +30,9 @@ use crate::{
 
 /// The maximum number of events that the task handles before it begins a write.
 const BATCH: usize = 64;
-/// The number of records that wait for the disk from which on the task accepts no further events.
+/// The number of records, and of outputs, that wait for the disk from which on the task accepts no further events.
 const MAX_UNWRITTEN: usize = 16 * 1024;
+const MAX_HELD: usize = 16 * 1024;
 /// The maximum number of callers that wait until no operation is pending.
 const SETTLING: usize = 256;
 
@@ -221,7 +222,7 @@ where
     }
 
     fn has_room(&self) -> bool {
-        self.driver.unwritten() < MAX_UNWRITTEN
+        self.driver.unwritten() < MAX_UNWRITTEN && self.driver.held() < MAX_HELD
     }
 
     /// Handles an event and all events that have arrived meanwhile, and begins one write for their records.

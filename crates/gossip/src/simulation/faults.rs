@@ -60,5 +60,8 @@ fn a_heartbeat_without_the_signature_of_its_leader_is_rejected() {
         }));
     });
     println!("UncheckedHeartbeats: found by {found} of 10 seeds");
-    assert!(found > 0 || holdoff_testbed::Seeds::new(10, 10).is_replay(), "the injected fault was not found");
+    assert!(
+        found > 0 || holdoff_testbed::Seeds::new(10, 10).count() < 10,
+        "the injected fault was not found"
+    );
 }

@@ -8,7 +8,7 @@ mod inputs;
 mod membership;
 mod outputs;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,8 +37,9 @@ use crate::machine::GoalError;
 
 /// The maximum number of events that the task handles before it begins a write.
 const MAX_EVENTS_PER_BATCH: usize = 1024;
-/// The number of records that wait for the disk from which on the task accepts no further events.
+/// The number of records, and of outputs, that wait for the disk from which on the task accepts no further events.
 const MAX_UNWRITTEN: usize = 16 * 1024;
+const MAX_HELD: usize = 64 * 1024;
 /// The interval of the core's ticks.
 const TICK: Duration = Duration::from_millis(25);
 /// The interval at which the task compares the roster with the configuration.
@@ -117,7 +118,7 @@ pub(super) struct Task<M: NodeMachine> {
     callers: BTreeMap<SubmissionId, oneshot::Sender<Outcome<AnswerOf<M>>>>,
     readers: BTreeMap<ReadId, oneshot::Sender<ReadReply<M>>>,
     transfer_callers: Vec<oneshot::Sender<LeaderReply>>,
-    compact_callers: Vec<oneshot::Sender<Slot>>,
+    compact_callers: VecDeque<oneshot::Sender<Slot>>,
     next_call: u64,
     /// The transaction that registers this node's address in the roster, and the time of its first submission.
     registration: Option<(TxId, u64)>,
@@ -193,7 +194,7 @@ impl<M: NodeMachine> Task<M> {
             callers: BTreeMap::new(),
             readers: BTreeMap::new(),
             transfer_callers: Vec::new(),
-            compact_callers: Vec::new(),
+            compact_callers: VecDeque::new(),
             next_call: 0,
             registration: None,
             ignore_hints_until_us: 0,
@@ -244,7 +245,7 @@ impl<M: NodeMachine> Task<M> {
         let mut received = Vec::new();
         self.observe();
         loop {
-            let has_room = self.driver.unwritten() < MAX_UNWRITTEN;
+            let has_room = self.driver.unwritten() < MAX_UNWRITTEN && self.driver.held() < MAX_HELD;
             tokio::select! {
                 count = events.recv_many(&mut received, MAX_EVENTS_PER_BATCH), if has_room => {
                     if count == 0 {
@@ -297,7 +298,7 @@ impl<M: NodeMachine> Task<M> {
             Event::Status(reply) => drop(reply.send(self.status())),
             Event::Verify(reply) => drop(reply.send(self.driver.core().verify())),
             Event::Compact(reply) => {
-                self.compact_callers.push(reply);
+                self.compact_callers.push_back(reply);
                 self.step(Input::Compact);
             }
             Event::MembersLearned(members) => {

@@ -21,7 +21,8 @@ impl<M: NodeMachine> Task<M> {
                 }
             }
             Output::Compacted(through) => {
-                for caller in self.compact_callers.drain(..) {
+                // Each request for a snapshot has one output, in order.
+                if let Some(caller) = self.compact_callers.pop_front() {
                     _ = caller.send(through);
                 }
             }
