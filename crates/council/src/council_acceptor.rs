@@ -169,12 +169,6 @@ impl CouncilAcceptor {
         self.slots.len()
     }
 
-    /// Returns whether the acceptor stores the mail message of this operation.
-    #[cfg(test)]
-    pub(crate) fn has_mail(&self, id: &OperationId) -> bool {
-        self.mail.keys().any(|(_, known)| known == id)
-    }
-
     /// Answers a request. A refused request changes nothing.
     pub fn answer(
         &mut self,

@@ -419,10 +419,9 @@ impl Cluster {
             if self.oracle.committed(&submitted.id).is_none() {
                 continue;
             }
-            let keeps = |node: &NodeId| {
-                let machine = self.world.node(*node).and_then(acceptor_of);
-                machine.is_some_and(|acceptor| acceptor.has_mail(&submitted.id))
-            };
+            // An acceptor that has restarted reads its records at the next request.
+            let keeps =
+                |node: &NodeId| self.world.disk(*node).is_some_and(|disk| disk.store.has_mail(&submitted.id));
             if (0..FIRST_DEVICE).filter(keeps).count() == 0 {
                 return Err(Violation::MailLost(submitted.id));
             }

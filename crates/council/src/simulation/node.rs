@@ -376,6 +376,12 @@ impl Disk {
         self.open.as_ref().map_or(!self.stored.is_empty(), |store| store.knows(&COUNCIL))
     }
 
+    /// Returns whether the disk of an acceptor contains the mail message of this operation.
+    pub(super) fn has_mail(&self, id: &OperationId) -> bool {
+        let is_it = |record: AcceptorRecord| matches!(record, AcceptorRecord::Mail(_, of, _) if of == *id);
+        self.acceptor_records().is_ok_and(|records| records.into_iter().any(is_it))
+    }
+
     fn acceptor_records(&self) -> Result<Vec<AcceptorRecord>, StoreError> {
         self.open.as_deref().map_or_else(|| Ok(self.stored.clone()), |store| store.load(COUNCIL))
     }
