@@ -1,4 +1,4 @@
-//! A leader's view of one follower: what the follower has, and what the leader sends next.
+//! A leader's view of one follower: its last matching slot, and the next message to it.
 
 use super::Options;
 use crate::{NodeId, Slot};
@@ -46,7 +46,7 @@ pub(super) enum Occasion {
     Heartbeat,
 }
 
-/// What a leader sends.
+/// The next message of a leader to a follower.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum NextSend {
     /// This many entries from a slot. Without entries it is a heartbeat.
@@ -108,7 +108,7 @@ impl Progress {
         is_news
     }
 
-    /// Returns what to send to the follower on an occasion, and notes that it is sent.
+    /// Returns the next message to the follower on an occasion, and assumes that the leader sends it.
     pub(super) fn next_send(
         &mut self,
         occasion: Occasion,
