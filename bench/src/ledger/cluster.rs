@@ -57,7 +57,7 @@ impl Cluster {
             let contact = host.contact();
             let name = contact.address.clone();
             let member = LedgerMember { name, address: contact.address, votes: true, incarnation: None };
-            let admitted = founder.admit(contact.key, member, SOON).await;
+            let admitted = founder.add_member(contact.key, member, SOON).await;
             let admitted = admitted.map_err(|error| error.to_string())?;
             if !matches!(admitted, Outcome::Committed { .. }) {
                 return Err(format!("a node was not admitted: {admitted:?}"));

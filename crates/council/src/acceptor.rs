@@ -19,7 +19,7 @@ mod stats;
 mod store;
 mod writer;
 
-pub use crate::wire::{LinkPush, LinkReply, LinkRequest, ROLE};
+pub use crate::wire::{LinkMessage, LinkPush, LinkReply, LinkRequest, ROLE};
 pub use allowed::{Allowed, BadKeyList};
 pub use core::{AcceptorAnswer, AcceptorCore, AcceptorInput};
 pub use inspector::{
@@ -30,4 +30,4 @@ pub use service::{AcceptorService, StartError};
 pub use settings::{AcceptorLimits, Settings};
 pub use stats::{AcceptorStats, RecentActivity};
 pub use store::{Store, StoreError};
-pub use writer::{AcceptorStopped, Watcher, Writer};
+pub use writer::{AcceptorStopReason, AcceptorStopped, Watcher, Writer};

@@ -8,6 +8,7 @@ use holdoff_sim::kit::Coverage;
 use holdoff_testbed::Seeds;
 use holdoff_testbed::fault::inject;
 pub(crate) use node::TestSigner;
+use properties::Violation;
 
 use crate::device::CouncilFault;
 
@@ -15,6 +16,7 @@ mod cluster;
 mod contention;
 mod node;
 mod oracle;
+mod properties;
 mod scenarios;
 
 /// The number of seeds of a quick run and of a deep run.
@@ -53,64 +55,66 @@ fn the_same_seed_gives_the_same_run() {
 /// The maximum number of seeds for finding one defect.
 const FAULT_SEEDS: u64 = 2000;
 
-fn assert_is_found(fault: impl fmt::Debug + Copy + PartialEq + 'static) {
+/// Asserts that the simulation finds a defect, by a violation of this kind.
+fn assert_is_found(fault: impl fmt::Debug + Copy + PartialEq + 'static, is_expected: fn(&Violation) -> bool) {
     let run = |seed| inject(fault, || Cluster::new(Plan::faulty(seed)).run().err());
     let found = (0..FAULT_SEEDS).find_map(|seed| Some((seed, run(seed)?)));
     let (seed, violation) = found.unwrap_or_else(|| panic!("{fault:?} is not found by {FAULT_SEEDS} seeds"));
     println!("{fault:?}: found by seed {seed}: {violation}");
+    assert!(is_expected(&violation), "{violation}");
 }
 
 #[test]
 fn clearing_the_mail_of_a_preempted_proposal_is_found() {
-    assert_is_found(CouncilFault::ClearWhatWasProposed);
+    assert_is_found(CouncilFault::ClearWhatWasProposed, |found| matches!(found, Violation::MailLost(_)));
 }
 
 #[test]
 fn recognizing_an_own_value_by_its_ballot_is_found() {
-    assert_is_found(CouncilFault::MineByBallot);
+    assert_is_found(CouncilFault::MineByBallot, |found| matches!(found, Violation::WrongOutcome { .. }));
 }
 
 #[test]
 fn reporting_a_lost_slot_as_a_failure_is_found() {
-    assert_is_found(CouncilFault::LosingIsFailing);
+    assert_is_found(CouncilFault::LosingIsFailing, |found| matches!(found, Violation::WrongOutcome { .. }));
 }
 
 #[test]
 fn forgetting_used_ballots_in_a_restart_is_found() {
-    assert_is_found(CouncilFault::ForgetAttempts);
+    assert_is_found(CouncilFault::ForgetAttempts, |found| matches!(found, Violation::Diverged { .. }));
 }
 
 #[test]
 fn reporting_a_timeout_as_not_committed_is_found() {
-    assert_is_found(CouncilFault::TimeoutIsFailure);
+    assert_is_found(CouncilFault::TimeoutIsFailure, |found| matches!(found, Violation::WrongOutcome { .. }));
 }
 
 #[test]
 fn counting_messages_instead_of_acceptors_is_found() {
-    assert_is_found(CouncilFault::CountMessages);
+    assert_is_found(CouncilFault::CountMessages, |found| matches!(found, Violation::Diverged { .. }));
 }
 
 #[test]
 fn ignoring_an_accepted_value_is_found() {
-    assert_is_found(CouncilFault::IgnoreAccepted);
+    assert_is_found(CouncilFault::IgnoreAccepted, |found| matches!(found, Violation::Diverged { .. }));
 }
 
 #[test]
 fn overwriting_a_promise_with_a_lower_ballot_is_found() {
-    assert_is_found(CouncilFault::RacingPromise);
+    assert_is_found(CouncilFault::RacingPromise, |found| matches!(found, Violation::Diverged { .. }));
 }
 
 #[test]
 fn a_driver_that_sends_before_it_stores_is_found() {
-    assert_is_found(DriverFault::SendBeforeStore);
+    assert_is_found(DriverFault::SendBeforeStore, |found| matches!(found, Violation::MailLost(_)));
 }
 
 #[test]
 fn a_driver_that_releases_an_output_twice_is_found() {
-    assert_is_found(DriverFault::ReleaseTwice);
+    assert_is_found(DriverFault::ReleaseTwice, |found| matches!(found, Violation::EndedTwice(_)));
 }
 
 #[test]
 fn a_driver_that_continues_after_a_failed_write_is_found() {
-    assert_is_found(DriverFault::ContinueAfterFailure);
+    assert_is_found(DriverFault::ContinueAfterFailure, |found| matches!(found, Violation::MailLost(_)));
 }

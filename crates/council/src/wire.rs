@@ -4,7 +4,7 @@
 //! directions. A link reconnects after it was lost, and the peer that answers then may have another store.
 
 use bytes::Bytes;
-use holdoff_net::LinkRole;
+use holdoff_net::{EncodedSize, LinkRole};
 use holdoff_paxos::slot::{AcceptReply, PromiseReply, Vote};
 use holdoff_paxos::{Ballot, Slot};
 use serde::{Deserialize, Serialize};
@@ -216,6 +216,9 @@ pub enum RequestRefusal {
         "this acceptor has reached its limit of councils: use another acceptor, or let its operator raise `max_councils`"
     )]
     TooManyCouncils,
+    /// This acceptor has stopped after a failure of its disk.
+    #[error("this acceptor has stopped: use another acceptor")]
+    Stopped,
 }
 
 impl RequestRefusal {
@@ -227,6 +230,7 @@ impl RequestRefusal {
             Self::TooLarge => "too_large",
             Self::Full => "full",
             Self::TooManyCouncils => "too_many_councils",
+            Self::Stopped => "stopped",
         }
     }
 }
@@ -234,8 +238,39 @@ impl RequestRefusal {
 /// The role that devices have on links to acceptors.
 pub const ROLE: LinkRole = LinkRole::new("council device", 1..=1);
 
-/// A message of a device.
-#[expect(clippy::large_enum_variant, reason = "all requests of a connection but one are for a council")]
+/// A message of a device, merged with others into one frame. The acceptor pushes its replies as [`LinkPush`].
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LinkMessage {
+    /// The incarnation of the device's store. The device's id in ballots is derived from it and the key.
+    pub incarnation: u64,
+    /// The council.
+    pub council: CouncilId,
+    /// The number that the replies repeat.
+    pub tag: u64,
+    /// The request.
+    pub request: AcceptorRequest,
+}
+
+impl EncodedSize for LinkMessage {
+    fn encoded_bytes(&self) -> usize {
+        /// More than the size of the fixed fields of a request, and of those of an operation.
+        const FIXED: usize = 512;
+        let variable = match &self.request {
+            AcceptorRequest::Prepare { announce, .. } => {
+                announce.iter().map(|operation| FIXED + operation.body.len()).sum()
+            }
+            AcceptorRequest::Accept { value, .. } => value.len(),
+            AcceptorRequest::Decided { vote, .. } => vote.value.len(),
+            AcceptorRequest::Compact { snapshot } => snapshot.bytes.len(),
+            AcceptorRequest::Post { message, .. } => message.len(),
+            AcceptorRequest::Fetch { .. } | AcceptorRequest::Snapshot | AcceptorRequest::Collect => 0,
+        };
+        FIXED + variable
+    }
+}
+
+/// A call of a device that waits for the reply: of one that joins, or that looks for an acceptor.
+#[expect(clippy::large_enum_variant, reason = "a call is encoded at once")]
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum LinkRequest {
@@ -252,7 +287,7 @@ pub enum LinkRequest {
     },
 }
 
-/// A response of an acceptor.
+/// A response of an acceptor to a call.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LinkReply {
     /// The incarnation of the acceptor's store. The acceptor's id in configurations is derived from it and the key.
@@ -262,13 +297,15 @@ pub struct LinkReply {
     pub replies: Vec<AcceptorReply>,
 }
 
-/// A message that an acceptor pushes to a watcher.
+/// A message that an acceptor pushes: a reply to a [`LinkMessage`], or news for a watcher.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LinkPush {
     /// The incarnation of the acceptor's store.
     pub incarnation: u64,
     /// The council.
     pub council: CouncilId,
+    /// The tag of the answered message. 0 if the push answers none.
+    pub tag: u64,
     /// The message.
     pub reply: AcceptorReply,
 }

@@ -161,7 +161,7 @@ impl<I, R, O> Step<I, R, O> {
     }
 
     /// Returns the outputs that may leave at once.
-    pub fn early(&self) -> &[O] {
+    pub fn outputs_at_once(&self) -> &[O] {
         &self.at_once
     }
 
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn an_inner_step_keeps_its_hold() {
         let mut inner: Step<(), _, &str> = Step::default();
-        inner.at_once("early");
+        inner.at_once("request");
         inner.record("promise");
         inner.hold("vote");
         inner.hold("decided");
@@ -205,7 +205,7 @@ mod tests {
             sent => Inner::Output(sent.to_owned()),
         };
         assert_eq!(outer.absorb(inner, sort, |()| 7), ["decided"]);
-        assert_eq!(outer.at_once, ["early"]);
+        assert_eq!(outer.at_once, ["request"]);
         assert_eq!(
             (outer.records(), &outer.held[..]),
             (&["promise"][..], &["before".to_owned(), "vote".to_owned()][..])

@@ -28,11 +28,6 @@ impl<C: Core<Output: Clone>> FaultyDriver<C> {
         Self { driver: Driver::new(core, options), fault }
     }
 
-    /// As [`Driver::core_mut`].
-    pub fn core_mut(&mut self) -> &mut C {
-        self.driver.core_mut()
-    }
-
     /// As [`Driver::step`].
     pub fn step(&mut self, now_us: u64, roll: Roll<'_>, input: C::Input) {
         self.driver.step(now_us, roll, input);

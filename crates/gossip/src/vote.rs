@@ -191,6 +191,13 @@ pub enum BadElectorate {
     TooMany(usize),
 }
 
+/// The electorate of one voter.
+impl From<PublicKey> for Electorate {
+    fn from(voter: PublicKey) -> Self {
+        Self(Box::new([voter]))
+    }
+}
+
 impl Electorate {
     /// Creates an electorate. Repeated keys count once.
     pub fn new(voters: impl IntoIterator<Item = PublicKey>) -> Result<Self, BadElectorate> {

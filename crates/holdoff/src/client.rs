@@ -117,10 +117,10 @@ impl ClientBuilder {
 
     /// Builds the client. It sends no request yet.
     pub fn build(self) -> Result<Client, Error> {
-        let invalid = |why: &str| Error::Address { address: self.address.clone(), why: why.to_owned() };
-        let url = reqwest::Url::parse(&self.address).map_err(|why| invalid(&why.to_string()))?;
+        let invalid = |source| Error::Address { address: self.address.clone(), source };
+        let url = reqwest::Url::parse(&self.address).map_err(|why| invalid(why.into()))?;
         if !matches!(url.scheme(), "http" | "https") || url.cannot_be_a_base() {
-            return Err(invalid("expected http:// or https://"));
+            return Err(invalid("expected http:// or https://".into()));
         }
         let mut headers = HeaderMap::new();
         if let Some(api_token) = &self.api_token {
@@ -136,7 +136,7 @@ impl ClientBuilder {
             // The daemon never redirects, and the API token must not reach another server.
             .redirect(reqwest::redirect::Policy::none())
             .build()
-            .map_err(|why| Error::unreachable(&why))?;
+            .map_err(|why| Error::HttpClient(why.into()))?;
         let address = self.address.trim_end_matches('/').to_owned();
         Ok(Client { shared: Arc::new(Shared { http, address, policy: self.policy }) })
     }

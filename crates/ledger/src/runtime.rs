@@ -34,7 +34,7 @@ mod task;
 mod tests;
 mod wire;
 
-pub use error::Error;
+pub use error::{Error, TransferRejection};
 pub use holdoff_net::PeerAddress;
 pub use host::{Host, create, join};
 pub use identity::{BadLedgerId, LedgerId};

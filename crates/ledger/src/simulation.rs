@@ -14,6 +14,7 @@ mod cases;
 mod learning;
 mod node;
 mod oracle;
+mod properties;
 
 use std::collections::BTreeMap;
 
@@ -23,6 +24,7 @@ use holdoff_testbed::Seeds;
 
 use node::SimulatedNode;
 use oracle::{Oracle, RunPlan};
+pub(crate) use properties::Violation;
 
 /// The end of the fault phase, the time of the last request, and the time at which all nodes must have recovered.
 const FAULTS_US: u64 = 4_000_000;
@@ -70,7 +72,15 @@ const STORM: Storm = Storm {
     longest_us: 1_500_000,
 };
 
-pub(crate) fn run(seed: u64) -> Result<EventCounts, String> {
+/// A run that violates a property, and its drawn parameters.
+#[derive(Debug, thiserror::Error)]
+#[error("{violation}\n{drawn}")]
+pub(crate) struct FailedRun {
+    pub(crate) violation: Box<Violation>,
+    drawn: String,
+}
+
+pub(crate) fn run(seed: u64) -> Result<EventCounts, FailedRun> {
     let mut rng = SimRng::of(seed, u64::MAX);
     let nodes = u32::try_from(rng.between(3, 7)).unwrap();
     let (voters_change, a_disk_is_lost) = (rng.happens(0.6), rng.happens(0.5));
@@ -98,15 +108,16 @@ pub(crate) fn run(seed: u64) -> Result<EventCounts, String> {
     let times = rng.between(1, 2);
     STORM.crash_exposed(&mut world, &mut rng, lost, times, |world, node| {
         let me = world.node(node).and_then(|machine| Some(machine.core()?.me));
-        me.is_some_and(|me| Oracle::with(|oracle| oracle.is_ahead(me)))
+        me.is_some_and(|me| Oracle::with(|oracle| oracle.write_ahead.is_ahead(me)))
     });
     world.run_until(FAULTS_US);
     Oracle::with(Oracle::heal);
     heal(&mut world, LinkModel::default(), lost);
     world.run_until(HEALED_US);
     let faults = *world.faults();
-    let drawn = |violation| format!("{violation}\n{nodes} nodes, {plan:?}\n{link:?}\n{storm:?}");
-    let mut counts = Oracle::end(&world).map_err(drawn)?;
+    let drawn = || format!("{nodes} nodes, {plan:?}\n{link:?}\n{storm:?}");
+    let failed = |violation| FailedRun { violation: Box::new(violation), drawn: drawn() };
+    let mut counts = Oracle::end(&world).map_err(failed)?;
     counts.extend(faults.named());
     Ok(counts)
 }

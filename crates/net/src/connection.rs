@@ -27,7 +27,7 @@ pub(crate) enum ConnectionEnd {
     Closed,
     /// The other side closed the connection and gave a reason.
     #[error("{0}")]
-    ClosedByPeer(CloseReason),
+    ClosedByPeer(#[source] CloseReason),
     /// The other side sent bytes that violate the protocol.
     #[error("{0}")]
     Malformed(#[from] Malformed),

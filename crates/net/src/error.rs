@@ -1,6 +1,7 @@
 //! The errors of this crate: the cause, the resulting state, and the next action.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdoff_policy::{Class, ClassMap, Classify, Failure};
@@ -13,7 +14,7 @@ use crate::PublicKey;
 #[non_exhaustive]
 pub enum Error {
     /// There is no connection. Nothing was sent. The link continues to connect on its own.
-    #[error("{peer} has been unreachable for {since:?} ({why}); {}", next(*.next_attempt))]
+    #[error("{peer} has been unreachable for {since:?} ({source}); {}", next(*.next_attempt))]
     Unreachable {
         /// The peer.
         peer: PublicKey,
@@ -23,7 +24,7 @@ pub enum Error {
         /// next attempt.
         next_attempt: Option<Duration>,
         /// The cause of the last failure.
-        why: String,
+        source: Arc<dyn std::error::Error + Send + Sync>,
     },
     /// The server at the peer's address shows another key. Nothing was sent. Check the address, and whether the
     /// peer has a new key.
@@ -49,6 +50,17 @@ pub enum Error {
         /// The time until the next attempt.
         next_attempt: Option<Duration>,
     },
+    /// The peer has accepted the connection with a version that this side does not speak. Nothing was sent. The older
+    /// side must be upgraded first.
+    #[error("{peer} speaks an incompatible version: {source}; {}", next(*.next_attempt))]
+    Incompatible {
+        /// The peer.
+        peer: PublicKey,
+        /// The versions of both sides.
+        source: Arc<dyn std::error::Error + Send + Sync>,
+        /// The time until the next attempt.
+        next_attempt: Option<Duration>,
+    },
     /// The deadline passed.
     #[error("no reply within {waited:?}: {}", whether_sent(*.is_sent))]
     Deadline {
@@ -60,11 +72,11 @@ pub enum Error {
     /// The connection was lost before the reply arrived. The peer may have executed the request, or may still execute
     /// it.
     #[error(
-        "the connection was lost before the reply arrived ({why}): the peer may have executed the request"
+        "the connection was lost before the reply arrived ({source}): the peer may have executed the request"
     )]
     Lost {
         /// The reason why the connection ended.
-        why: String,
+        source: Arc<dyn std::error::Error + Send + Sync>,
     },
     /// The message is longer than the other side accepts. Nothing was sent.
     #[error("a message of {size} bytes exceeds the peer's limit of {limit} bytes")]
@@ -138,6 +150,7 @@ impl Error {
             Self::Unreachable { .. } => "unreachable",
             Self::WrongKey { .. } => "wrong_key",
             Self::Refused { .. } => "refused",
+            Self::Incompatible { .. } => "incompatible",
             Self::Deadline { .. } => "deadline",
             Self::Lost { .. } => "lost",
             Self::TooLarge { .. } => "too_large",

@@ -3,7 +3,8 @@
 //! ```text
 //! secret_key.rs, public_key.rs, signature.rs   identity: Ed25519 keys and signatures; signature_cache.rs remembers results
 //! link.rs        the client's end              link/    driver.rs connects and reconnects, calls.rs matches replies
-//!                                                       to calls, pushes.rs receives the peer's pushes
+//!                                                       to calls, message_sender.rs queues and merges messages,
+//!                                                       pushes.rs receives the peer's pushes
 //! server.rs      the server's end              server/  admission.rs accepts peers, session.rs serves one connection,
 //!                                                       peer.rs is the handler's view of it
 //! connection.rs  reading and writing frames, for both ends
@@ -73,7 +74,10 @@ mod transport;
 mod wire;
 
 pub use error::{CloseReason, Error, HandlerError};
-pub use link::{InvalidPeerAddress, Link, LinkStatus, PeerAddress, PushEvent, PushReceiver};
+pub use link::{
+    EncodedSize, InvalidPeerAddress, Link, LinkStatus, MessageSender, PeerAddress, PushEvent, PushReceiver,
+    SenderLimits,
+};
 pub use options::{AllowList, ConnectionLimits, LinkOptions, ServerOptions};
 pub use public_key::{InvalidPublicKey, PublicKey};
 pub use role::LinkRole;

@@ -2,6 +2,7 @@
 
 mod calls;
 mod driver;
+mod message_sender;
 mod pushes;
 
 use std::fmt;
@@ -21,6 +22,7 @@ use crate::{Error, InvalidPublicKey, LinkOptions, PublicKey, SecretKey, clock, d
 use calls::{CallError, Connection};
 use driver::{Driver, LinkState};
 
+pub use message_sender::{EncodedSize, MessageSender, SenderLimits};
 pub use pushes::{PushEvent, PushReceiver};
 
 /// The key and the address of a peer, as text `KEY@HOST:PORT`. The key identifies the peer; the address only tells where
@@ -216,7 +218,7 @@ impl Link {
                 Ok(answer) => return answer.map_err(Error::Handler),
                 Err(CallError::Deadline { is_sent }) => return Err(late(is_sent)),
                 Err(CallError::TooLarge { size, limit }) => return Err(Error::TooLarge { size, limit }),
-                Err(CallError::Lost) => return Err(Error::Lost { why: connection.why_lost() }),
+                Err(CallError::Lost) => return Err(Error::Lost { source: connection.why_lost() }),
                 // The request was not sent, so it may go over the next connection. If there is none, the call fails.
                 Err(CallError::NotSent) => {
                     clock::by(deadline, self.wait_past(&connection)).await.map_err(|_| late(false))??;

@@ -76,7 +76,8 @@ pub struct LinkOptions {
     /// By default the link waits a tenth of a second, then exponentially longer up to 10 s, with jitter and without a
     /// limit of attempts. If the policy gives up, the link rests until it is used again.
     pub policy: Policy,
-    /// The shortest wait after the peer has shown another key, or has refused this side permanently. 30 s.
+    /// The shortest wait after the peer has shown another key, has refused this side permanently, or has chosen a version
+    /// that this side does not speak. 30 s.
     pub slow_retry: Duration,
     /// The time limit for connecting, handshake and hello included. 10 s.
     pub connect_timeout: Duration,

@@ -26,9 +26,9 @@ const MAX_BYTES: u64 = 128;
 #[derive(Clone)]
 pub struct SecretKey(Arc<SigningKey>);
 
-/// The operating system returned no random numbers. No key was created.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot generate a key: the operating system returned no random numbers: {0}")]
+/// The operating system returned no random numbers. No key and no id was created.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("cannot generate a key or an id: the operating system returned no random numbers: {0}")]
 pub struct NoRandomness(#[from] getrandom::Error);
 
 impl SecretKey {

@@ -5,6 +5,7 @@ mod admission;
 mod hostile;
 mod messaging;
 mod reconnecting;
+mod sending;
 
 use std::collections::BTreeMap;
 use std::future::Future;

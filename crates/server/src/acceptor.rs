@@ -183,7 +183,7 @@ impl AcceptorView {
             node: acceptor.node_id(),
             incarnation: acceptor.incarnation(),
             started_at: acceptor.started_at,
-            stopped: inspector.stopped(),
+            stopped: inspector.stopped().map(|why| why.to_string()),
             recent: stats.recent.into(),
             requests: stats.requests,
             rejected: stats.refused,

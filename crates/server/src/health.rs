@@ -47,8 +47,7 @@ pub(crate) async fn readyz(State(app): State<App>, caller: Caller) -> Result<Str
         return Err(Problem::unavailable(format!("a ledger's node has stopped{why}")));
     }
     if let Err(problem) = app.locking.locks().await {
-        let not_here =
-            || Problem::unavailable("this node has not been admitted to the ledger of the locks yet");
+        let not_here = || Problem::unavailable("this node has not been added to the ledger of the locks yet");
         return Err(if caller.is_known() { problem } else { not_here() });
     }
     let unknown_task = TaskId::from_uuid(Uuid::nil());

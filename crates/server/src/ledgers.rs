@@ -66,7 +66,7 @@ impl Ledgers {
         let not_yet = || {
             let contact = &self.contact;
             let detail = format!(
-                "no member has admitted this node yet; on a member, run `holdoff ledger members add {contact}`"
+                "no member has added this node yet; on a member, run `holdoff ledger members add {contact}`"
             );
             Problem::new(Kind::NotJoined, detail).retry_after(jittered_retry_after())
         };

@@ -272,7 +272,7 @@ impl From<holdoff_ledger::runtime::Error> for Problem {
                 return Self::new(Kind::TooManyTransactions, error.to_string())
                     .retry_after(jittered_retry_after());
             }
-            Error::Rejected(_) | Error::NotAVoter(_) => Kind::NotNow,
+            Error::NotTransferred(_) => Kind::NotNow,
             _ => Kind::LedgerStopped,
         };
         Self::new(kind, error.to_string())

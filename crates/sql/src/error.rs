@@ -12,12 +12,12 @@ pub enum Error {
     #[error(transparent)]
     Sql(#[from] sqlx::Error),
     /// The URL is not valid. Nothing was opened.
-    #[error("invalid store URL `{url}`: {why}")]
+    #[error("invalid store URL `{url}`: {source}")]
     InvalidUrl {
         /// The URL, without its password.
         url: String,
         /// The reason.
-        why: String,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A newer version has migrated the store, and this version cannot work beside it. Nothing was changed.
     #[error(
@@ -46,8 +46,8 @@ pub enum Error {
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 impl Error {
     /// Creates the error for an invalid URL.
-    pub(crate) fn invalid_url(url: &str, why: &sqlx::Error) -> Self {
-        Self::InvalidUrl { url: without_password(url), why: why.to_string() }
+    pub(crate) fn invalid_url(url: &str, source: sqlx::Error) -> Self {
+        Self::InvalidUrl { url: without_password(url), source: Box::new(source) }
     }
 }
 

@@ -33,7 +33,7 @@ pub struct PoolOptions {
 impl PoolOptions {
     /// Opens the database at this URL.
     pub async fn open(self, url: &str) -> Result<PgPool, Error> {
-        let options: PgConnectOptions = url.parse().map_err(|why| Error::invalid_url(url, &why))?;
+        let options: PgConnectOptions = url.parse().map_err(|why| Error::invalid_url(url, why))?;
         let pool = PgPoolOptions::new()
             .max_connections(self.max)
             .min_connections(self.min)

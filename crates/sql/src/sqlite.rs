@@ -68,7 +68,7 @@ impl Database {
     /// Opens the file at this address.
     pub async fn open(url: &str) -> Result<Self, Error> {
         let options = SqliteConnectOptions::from_str(url)
-            .map_err(|why| Error::invalid_url(url, &why))?
+            .map_err(|why| Error::invalid_url(url, why))?
             .create_if_missing(true)
             .auto_vacuum(SqliteAutoVacuum::Incremental)
             .journal_mode(SqliteJournalMode::Wal)

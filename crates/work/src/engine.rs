@@ -27,7 +27,7 @@ pub(crate) async fn open(url: &str) -> Result<Arc<dyn Store>> {
         Some("sqlite") => Ok(Arc::new(sqlite::Sqlite::open(url).await?)),
         #[cfg(feature = "postgres")]
         Some("postgres" | "postgresql") => Ok(Arc::new(postgres::Postgres::open(url).await?)),
-        _ => Err(Error::Address { url: without_password(url), why: "the scheme is unknown".to_owned() }),
+        _ => Err(Error::Address { url: without_password(url), source: "the scheme is unknown".into() }),
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use holdoff_policy::{Class, ClassMap, Classify, Failure};
 
-use crate::{InvalidTask, StepId};
+use crate::{InvalidTask, LongWaits, StepId};
 
 /// An error of durable work.
 #[derive(Debug, thiserror::Error)]
@@ -21,13 +21,13 @@ pub enum Error {
     },
     /// The store's URL is invalid.
     #[error(
-        "`{url}` cannot be used as a store: {why}; expected sqlite:FILE, sqlite::memory: or postgres://USER@HOST/DATABASE"
+        "`{url}` cannot be used as a store: {source}; expected sqlite:FILE, sqlite::memory: or postgres://USER@HOST/DATABASE"
     )]
     Address {
         /// The URL, without its password.
         url: String,
         /// The reason.
-        why: String,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The store was written by a newer version that is not compatible with this one. Nothing was changed.
     #[error(
@@ -56,9 +56,9 @@ pub enum Error {
         /// The time to wait before the next submission.
         retry_after: Duration,
     },
-    /// A policy is not compatible with these settings.
-    #[error("{0}")]
-    Policies(String),
+    /// A policy cannot be used.
+    #[error(transparent)]
+    Policies(#[from] PolicyError),
     /// The task or step does not exist, or its state does not permit the action. Nothing was changed.
     #[error("{0}")]
     NotPossible(String),
@@ -74,8 +74,32 @@ pub enum Error {
         lease: u64,
     },
     /// The HTTP client could not be created.
+    #[cfg(feature = "http")]
     #[error("cannot create the HTTP client for steps: {0}")]
-    Http(String),
+    Http(#[from] crate::InvalidHttpSettings),
+}
+
+/// The reason why a policy cannot be used. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PolicyError {
+    /// Policies are not compatible with the settings.
+    #[error(transparent)]
+    LongWaits(#[from] LongWaits),
+    /// No policy has this name.
+    #[error("policy `{0}` is not defined")]
+    Undefined(String),
+    /// The store has no policy of this number.
+    #[error("policy number {0} in the store cannot be used: it does not exist")]
+    Missing(i32),
+    /// The store has a policy of this number that this version cannot read.
+    #[error("policy number {number} in the store cannot be used: {source}")]
+    Unreadable {
+        /// The number.
+        number: i32,
+        /// The cause.
+        source: serde_json::Error,
+    },
 }
 
 impl Error {
@@ -101,7 +125,7 @@ impl From<holdoff_sql::Error> for Error {
     fn from(error: holdoff_sql::Error) -> Self {
         match error {
             holdoff_sql::Error::Sql(error) => Self::store(error),
-            holdoff_sql::Error::InvalidUrl { url, why } => Self::Address { url, why },
+            holdoff_sql::Error::InvalidUrl { url, source } => Self::Address { url, source },
             holdoff_sql::Error::NewerSchema { found, known } => Self::NewerSchema { found, known },
             other => Self::Store { transient: false, source: Box::new(other) },
         }
@@ -118,5 +142,41 @@ impl Classify for Error {
             Self::Fenced { .. } => Failure::new(Class::Permanent),
             _ => Failure::permanent(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    #[cfg(feature = "sqlite")]
+    #[tokio::test]
+    async fn an_invalid_store_url_keeps_its_cause() {
+        let error = crate::engine::open("sqlite:x.db?mode=none").await.map(drop).unwrap_err();
+        assert!(matches!(&error, Error::Address { url, .. } if url == "sqlite:x.db"), "{error}");
+        assert!(error.source().is_some_and(|source| source.is::<sqlx::Error>()), "{error:?}");
+        assert_eq!(error.classify(&ClassMap::default()), Failure::permanent());
+    }
+
+    #[test]
+    fn an_unreadable_policy_keeps_its_cause() {
+        let source = serde_json::from_str::<u8>("x").unwrap_err();
+        let error = Error::from(PolicyError::Unreadable { number: 7, source });
+        assert!(error.to_string().starts_with("policy number 7 in the store cannot be used: "), "{error}");
+        assert!(error.source().is_some_and(|source| source.is::<serde_json::Error>()), "{error:?}");
+        assert_eq!(error.classify(&ClassMap::default()), Failure::permanent());
+    }
+
+    #[cfg(feature = "http")]
+    #[test]
+    fn an_http_client_that_cannot_be_created_keeps_its_cause() {
+        let source = "no certificates".into();
+        let error = Error::from(crate::InvalidHttpSettings::Client { source });
+        assert!(error.to_string().contains("cannot create the HTTPS client: no certificates;"), "{error}");
+        let settings = error.source().and_then(|source| source.downcast_ref::<crate::InvalidHttpSettings>());
+        assert!(settings.is_some_and(|settings| settings.source().is_some()), "{error:?}");
+        assert_eq!(error.classify(&ClassMap::default()), Failure::permanent());
     }
 }

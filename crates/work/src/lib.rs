@@ -53,7 +53,7 @@ mod worker;
 
 pub use claimed_step::ClaimedStep;
 pub use context::{Context, Kind, Lane};
-pub use error::Error;
+pub use error::{Error, PolicyError};
 pub use fault::Fault;
 #[cfg(feature = "http")]
 pub use http::{HttpRunner, HttpStep, InvalidHttpSettings, InvalidRequest, Statuses};

@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 use crate::metrics::LaneMetrics;
 use crate::record::QueueStats;
 use crate::store::{LaneId, LaneLimits, PolicyNumber, Result, Store};
-use crate::{Error, Lane};
+use crate::{Error, Lane, PolicyError};
 
 #[derive(Debug)]
 pub(crate) struct NameCache {
@@ -49,11 +49,9 @@ impl NameCache {
         if let Some(compiled) = self.compiled.read().get(&number) {
             return Ok(Arc::clone(compiled));
         }
-        let unusable = |why: String| {
-            Error::Policies(format!("policy number {number} in the store cannot be used: {why}"))
-        };
-        let text = store.policy(number).await?.ok_or_else(|| unusable("it does not exist".to_owned()))?;
-        let compiled: Compiled = serde_json::from_str(&text).map_err(|error| unusable(error.to_string()))?;
+        let text = store.policy(number).await?.ok_or(PolicyError::Missing(number))?;
+        let compiled: Compiled =
+            serde_json::from_str(&text).map_err(|source| PolicyError::Unreadable { number, source })?;
         let compiled = Arc::new(compiled);
         self.compiled.write().insert(number, Arc::clone(&compiled));
         Ok(compiled)

@@ -13,7 +13,7 @@ use serde::{Serialize, Serializer};
 use crate::store::{Activate, NewVersion, PolicyNumber, PolicyRow, Result, Store};
 use crate::with_retry::with_retry;
 use crate::work::{Shared, Work};
-use crate::{Error, Moment, Settings, metrics};
+use crate::{Moment, PolicyError, Settings, metrics};
 
 /// A deployed version of the policies.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -136,7 +136,7 @@ impl PolicyVersion {
             return Ok(number);
         }
         let Some(policy) = self.set.policy(name) else {
-            return Err(Error::Policies(format!("policy `{name}` is not defined")));
+            return Err(PolicyError::Undefined(name.to_owned()).into());
         };
         let numbers = store.store_policies(&[row(name, policy)]).await?;
         let number = numbers.first().copied().unwrap_or_default();
@@ -252,7 +252,7 @@ impl Work {
     /// set that was active earlier is not activated again; use [`deploy`](Self::deploy) for that.
     /// [`follow_policies`](Self::follow_policies) follows the versions that other nodes deploy.
     pub async fn join(url: &str, own: PolicySet, settings: Settings, who: &str) -> Result<Self> {
-        settings.check_policies(&own).map_err(|waits| Error::Policies(waits.to_string()))?;
+        settings.check_policies(&own).map_err(PolicyError::from)?;
         let work = Self::attach(url, own, settings).await?;
         work.deploy_if_new(who).await?;
         work.shared.policies.set_own(&work.policies());
@@ -273,7 +273,7 @@ impl Work {
     /// or may not be active.
     pub async fn deploy(&self, set: PolicySet, who: &str) -> Result<Deployed> {
         let settings = &self.shared.settings;
-        settings.check_policies(&set).map_err(|waits| Error::Policies(waits.to_string()))?;
+        settings.check_policies(&set).map_err(PolicyError::from)?;
         let version = PolicyVersion::of(set);
         let replaced = self.activate(&version, who, Activate::Always).await?;
         let deployed = Deployed { id: version.id, replaced };

@@ -20,7 +20,7 @@ use crate::store::{LaneLimits, Pausable, PruneRule, Result, Store, Submitted};
 use crate::version::ActivePolicies;
 use crate::with_retry::{for_callers, for_reports, with_retry};
 use crate::worker::WorkerBuilder;
-use crate::{Error, InvalidTask, Settings, Task, TaskId, TaskState, engine, metrics};
+use crate::{Error, InvalidTask, PolicyError, Settings, Task, TaskId, TaskState, engine, metrics};
 
 /// The interval at which a waiting caller polls the store.
 const POLL_EVERY: Duration = Duration::from_millis(100);
@@ -84,7 +84,7 @@ impl Work {
 
     /// Opens the store like [`open`](Self::open), with settings.
     pub async fn open_with(url: &str, policies: PolicySet, settings: Settings) -> Result<Self> {
-        settings.check_policies(&policies).map_err(|waits| Error::Policies(waits.to_string()))?;
+        settings.check_policies(&policies).map_err(PolicyError::from)?;
         let work = Self::attach(url, policies, settings).await?;
         work.deploy_if_new("a program").await?;
         Ok(work)

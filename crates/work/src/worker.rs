@@ -206,7 +206,7 @@ pub fn process_name() -> String {
 
 #[cfg(feature = "http")]
 fn http_runner(work: &Work) -> Result<crate::HttpRunner> {
-    crate::HttpRunner::of(work).map_err(|error| crate::Error::Http(error.to_string()))
+    Ok(crate::HttpRunner::of(work)?)
 }
 
 /// A handle that lists the destinations of a worker whose breakers are not closed. Cheap to clone.

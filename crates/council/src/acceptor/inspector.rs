@@ -12,7 +12,7 @@ use std::time::Duration;
 use holdoff_net::Peer;
 
 use super::writer::WriterInspector;
-use super::{AcceptorLimits, AcceptorStats, AcceptorStopped};
+use super::{AcceptorLimits, AcceptorStats, AcceptorStopReason, AcceptorStopped};
 use crate::{CouncilAcceptor, CouncilId, NodeId, PublicKey, ShortId, Slot};
 
 /// A view of an acceptor for operators. Holding it does not keep the acceptor running.
@@ -74,7 +74,7 @@ impl AcceptorInspector {
 
     /// Returns the reason for which the acceptor has stopped answering, if it has: a disk failure, or a defect of
     /// this program.
-    pub fn stopped(&self) -> Option<String> {
+    pub fn stopped(&self) -> Option<AcceptorStopReason> {
         self.inspector.stopped()
     }
 

@@ -11,14 +11,15 @@ use holdoff_net::{
     AllowList, ConnectionId, Handler, HandlerError, Peer, PushError, SecretKey, Server, ServerOptions,
     SignatureCache,
 };
-use tokio::task::JoinHandle;
+use serde::de::DeserializeOwned;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::allowed::KeyList;
 use super::{
-    AcceptorInspector, AcceptorLimits, AcceptorStopped, Allowed, BadKeyList, LinkReply, LinkRequest, ROLE,
-    Settings, Store, StoreError, Watcher, Writer,
+    AcceptorInspector, AcceptorLimits, AcceptorStopped, Allowed, BadKeyList, LinkMessage, LinkReply,
+    LinkRequest, ROLE, Settings, Store, StoreError, Watcher, Writer,
 };
-use crate::{NodeId, PublicKey, Requester};
+use crate::{AcceptorReply, NodeId, PublicKey, RequestRefusal, Requester};
 
 /// The file name of the store in an acceptor's directory.
 const STORE: &str = "acceptor.redb";
@@ -36,17 +37,8 @@ pub struct AcceptorService {
     writer: Writer<Peer>,
     limits: AcceptorLimits,
     thread: thread::JoinHandle<()>,
-    _following: Option<FollowTask>,
-}
-
-/// The task that follows the list of keys. Dropping it ends the task.
-#[derive(Debug)]
-struct FollowTask(JoinHandle<()>);
-
-impl Drop for FollowTask {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+    /// The task that follows the list of keys.
+    _following: Option<AbortOnDropHandle<()>>,
 }
 
 /// The error of an acceptor that cannot start.
@@ -82,7 +74,7 @@ pub enum StartError {
     Net(#[from] holdoff_net::Error),
     /// The operating system refuses a thread.
     #[error("cannot start a thread for the acceptor: {0}")]
-    Thread(std::io::Error),
+    Thread(#[source] std::io::Error),
 }
 
 impl AcceptorService {
@@ -118,7 +110,7 @@ impl AcceptorService {
         };
         let handler = RequestHandler { writer: writer.clone(), signatures: SignatureCache::default() };
         let server = Server::start(key, &settings.listen.to_string(), handler, options).await?;
-        let following = list.map(|list| FollowTask(tokio::spawn(list.follow())));
+        let following = list.map(|list| AbortOnDropHandle::new(tokio::spawn(list.follow())));
         Ok(Self { server, writer, limits: settings.limits, thread, _following: following })
     }
 
@@ -179,39 +171,57 @@ struct RequestHandler {
 }
 
 impl RequestHandler {
-    async fn answer(&self, peer: &Peer, message: &[u8]) -> Result<LinkReply, HandlerError> {
-        let request = holdoff_net::decode(message).map_err(|error| {
+    fn decode<T: DeserializeOwned>(&self, message: &[u8]) -> Result<T, HandlerError> {
+        holdoff_net::decode(message).map_err(|error| {
             self.writer.refused("malformed");
             HandlerError::permanent(error.to_string())
-        })?;
+        })
+    }
+
+    async fn answer(&self, peer: &Peer, request: LinkRequest) -> Result<LinkReply, HandlerError> {
         let replies = match request {
             LinkRequest::Identify => Vec::new(),
             LinkRequest::Council { incarnation, council, request } => {
-                let requester =
-                    Requester { key: peer.key(), node: NodeId::derive(peer.key().as_bytes(), incarnation) };
-                let asked = self
-                    .writer
-                    .request(council, requester, request, Some(peer.clone()), &self.signatures)
-                    .await;
+                let (requester, from) = (requester(peer, incarnation), Some(peer.clone()));
+                let asked = self.writer.request(council, requester, request, from, &self.signatures).await;
                 // The cause of a disk failure concerns only the operator, so the client does not get it.
-                asked
-                    .map_err(|_| HandlerError::transient("this acceptor has stopped: use another acceptor"))?
+                asked.map_err(|_| HandlerError::transient(RequestRefusal::Stopped.to_string()))?
             }
         };
         Ok(LinkReply { incarnation: self.writer.incarnation(), replies })
     }
+
+    /// Queues the requests of a frame. The writer pushes the replies.
+    async fn post(&self, peer: &Peer, messages: Vec<LinkMessage>) {
+        for LinkMessage { incarnation, council, tag, request } in messages {
+            let (requester, from) = (requester(peer, incarnation), (peer.clone(), tag));
+            let posted = self.writer.post(council, requester, request, from, &self.signatures).await;
+            if posted.is_err() {
+                let why = AcceptorReply::Refused { slot: None, why: RequestRefusal::Stopped };
+                return self.writer.push(peer, council, tag, why);
+            }
+        }
+    }
+}
+
+/// Returns the device with this key and this incarnation of its store.
+fn requester(peer: &Peer, incarnation: u64) -> Requester {
+    Requester { key: peer.key(), node: NodeId::derive(peer.key().as_bytes(), incarnation) }
 }
 
 #[async_trait]
 impl Handler for RequestHandler {
     async fn call(&self, peer: &Peer, request: Bytes) -> Result<Bytes, HandlerError> {
-        let reply = self.answer(peer, &request).await?;
+        let reply = self.answer(peer, self.decode(&request)?).await?;
         holdoff_net::encode(&reply).map_err(|error| HandlerError::permanent(error.to_string()))
     }
 
-    /// Processes a message that expects no reply. Errors are not reported to the sender.
+    /// Passes requests to the writer. Disconnects a peer that sends undecodable bytes.
     async fn on_message(&self, peer: &Peer, message: Bytes) {
-        drop(self.answer(peer, &message).await);
+        match self.decode(&message) {
+            Ok(messages) => self.post(peer, messages).await,
+            Err(_) => peer.disconnect(),
+        }
     }
 
     fn on_connect(&self, peer: &Peer) {

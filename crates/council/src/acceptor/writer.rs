@@ -36,11 +36,25 @@ pub(super) struct WriterInspector<W: Watcher> {
     shared: Arc<Shared<W>>,
 }
 
-/// The error of an acceptor that has stopped, because its disk has failed or its writer has ended by a defect. It
-/// answers no requests.
+/// The error of an acceptor that has stopped. It answers no requests.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("this acceptor has stopped: {0}")]
-pub struct AcceptorStopped(pub String);
+pub struct AcceptorStopped(#[source] pub AcceptorStopReason);
+
+/// The reason why an acceptor has stopped.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AcceptorStopReason {
+    /// The disk has failed. Unstored requests were not answered.
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    /// The writer's thread has panicked. Unstored requests were not answered.
+    #[error("its writer ended unexpectedly, by a defect of this program")]
+    Panicked,
+    /// The process stops the acceptor.
+    #[error("its writer has ended")]
+    Ended,
+}
 
 /// The acceptor answers again after its process has been started again.
 impl Classify for AcceptorStopped {
@@ -51,7 +65,7 @@ impl Classify for AcceptorStopped {
 
 #[derive(Debug)]
 struct Shared<W: Watcher> {
-    stopped: OnceLock<String>,
+    stopped: OnceLock<AcceptorStopReason>,
     watchers: Mutex<Watchers<W>>,
     stats: Mutex<StatsRecorder>,
     /// Limits the queries for the list of councils to one at a time, so that a vote waits for at most one of them.
@@ -69,8 +83,7 @@ impl<W: Watcher> Shared<W> {
     }
 
     fn stopped(&self) -> AcceptorStopped {
-        let ended = || "its writer has ended".to_owned();
-        AcceptorStopped(self.stopped.get().cloned().unwrap_or_else(ended))
+        AcceptorStopped(self.stopped.get().cloned().unwrap_or(AcceptorStopReason::Ended))
     }
 }
 
@@ -92,7 +105,16 @@ struct PendingRequest<W> {
     /// longer than the rest.
     is_signed: bool,
     from: Option<W>,
-    reply: oneshot::Sender<Vec<AcceptorReply>>,
+    reply_to: ReplyTo<W>,
+}
+
+/// The receiver of an answer.
+#[derive(Debug)]
+enum ReplyTo<W> {
+    /// A caller that waits.
+    Caller(oneshot::Sender<Vec<AcceptorReply>>),
+    /// A connection, as pushes with this tag.
+    Connection(W, u64),
 }
 
 /// The destination of an answer.
@@ -101,7 +123,7 @@ struct ReplyPath<W: Watcher> {
     council: CouncilId,
     kind: &'static str,
     from: Option<W::Id>,
-    reply: oneshot::Sender<Vec<AcceptorReply>>,
+    reply_to: ReplyTo<W>,
 }
 
 impl<W: Watcher> Clone for Writer<W> {
@@ -166,9 +188,31 @@ impl<W: Watcher> Writer<W> {
     ) -> Result<Vec<AcceptorReply>, AcceptorStopped> {
         let is_signed = request.is_signed(council, verifier);
         let (reply, answer) = oneshot::channel();
-        let pending = PendingRequest { council, requester, request, is_signed, from, reply };
+        let reply_to = ReplyTo::Caller(reply);
+        let pending = PendingRequest { council, requester, request, is_signed, from, reply_to };
         self.queue.send(Job::Request(pending)).await.map_err(|_| self.shared.stopped())?;
         answer.await.map_err(|_| self.shared.stopped())
+    }
+
+    /// Queues a request. The writer pushes the answers to the connection, with this tag, when the records on which they
+    /// depend are on disk. If the queue is full, this function waits for a free entry.
+    pub async fn post(
+        &self,
+        council: CouncilId,
+        requester: Requester,
+        request: AcceptorRequest,
+        (from, tag): (W, u64),
+        verifier: &(dyn Verifier + Sync),
+    ) -> Result<(), AcceptorStopped> {
+        let is_signed = request.is_signed(council, verifier);
+        let reply_to = ReplyTo::Connection(from.clone(), tag);
+        let pending = PendingRequest { council, requester, request, is_signed, from: Some(from), reply_to };
+        self.queue.send(Job::Request(pending)).await.map_err(|_| self.shared.stopped())
+    }
+
+    /// Pushes a reply to a connection. A connection that reads too slowly misses it.
+    pub(super) fn push(&self, to: &W, council: CouncilId, tag: u64, reply: AcceptorReply) {
+        push(to, &LinkPush { incarnation: self.shared.incarnation, council, tag, reply });
     }
 
     /// Waits until the writer has stopped, which happens only after a disk failure or a defect of this program, and
@@ -195,7 +239,7 @@ impl<W: Watcher> Writer<W> {
 }
 
 impl<W: Watcher> WriterInspector<W> {
-    pub(super) fn stopped(&self) -> Option<String> {
+    pub(super) fn stopped(&self) -> Option<AcceptorStopReason> {
         self.shared.stopped.get().cloned()
     }
 
@@ -235,7 +279,7 @@ impl<W: Watcher> WriterThread<W> {
                 }
             }
             if let Err(error) = self.serve(requests) {
-                self.stop(error.to_string());
+                self.stop(error.into());
                 return;
             }
             // After the commit, so that the reply shows only data that is on disk.
@@ -275,8 +319,9 @@ impl<W: Watcher> WriterThread<W> {
     }
 
     fn step(&mut self, pending: PendingRequest<W>) -> Result<(), StoreError> {
-        let PendingRequest { council, requester, request, is_signed, from, reply } = pending;
-        let path = ReplyPath { council, kind: request.name(), from: from.as_ref().map(Watcher::id), reply };
+        let PendingRequest { council, requester, request, is_signed, from, reply_to } = pending;
+        let path =
+            ReplyPath { council, kind: request.name(), from: from.as_ref().map(Watcher::id), reply_to };
         if let (AcceptorRequest::Fetch { .. }, Some(watcher)) = (&request, from) {
             self.shared.watchers().add(council, watcher);
         }
@@ -294,7 +339,7 @@ impl<W: Watcher> WriterThread<W> {
     }
 
     fn reply(&self, path: ReplyPath<W>, answers: Vec<AddressedReply>) {
-        let ReplyPath { council, kind, from, reply } = path;
+        let ReplyPath { council, kind, from, reply_to } = path;
         let mut replies = Vec::new();
         for AddressedReply { to, reply } in answers {
             match to {
@@ -314,8 +359,16 @@ impl<W: Watcher> WriterThread<W> {
             stats.refused(reason);
         }
         drop(stats);
-        // The client may have disconnected; its request is processed all the same.
-        drop(reply.send(replies));
+        match reply_to {
+            // The client may have disconnected; its request is processed all the same.
+            ReplyTo::Caller(caller) => drop(caller.send(replies)),
+            ReplyTo::Connection(to, tag) => {
+                let incarnation = self.shared.incarnation;
+                for reply in replies {
+                    push(&to, &LinkPush { incarnation, council, tag, reply });
+                }
+            }
+        }
     }
 
     fn push(&self, council: CouncilId, but: Option<W::Id>, reply: AcceptorReply) {
@@ -324,19 +377,25 @@ impl<W: Watcher> WriterThread<W> {
             return;
         }
         if let Ok(message) =
-            postcard::to_allocvec(&LinkPush { incarnation: self.shared.incarnation, council, reply })
+            postcard::to_allocvec(&LinkPush { incarnation: self.shared.incarnation, council, tag: 0, reply })
         {
             watchers.push(council, but, &message);
         }
     }
 
-    fn stop(&self, why: String) {
+    fn stop(&self, why: AcceptorStopReason) {
         tracing::error!(
-            reason = why,
+            reason = %why,
             "stopped the acceptor: it answers no requests until it is started again"
         );
         metrics::stopped(true);
         drop(self.shared.stopped.set(why));
+    }
+}
+
+fn push(to: &impl Watcher, push: &LinkPush) {
+    if let Ok(message) = postcard::to_allocvec(push) {
+        to.push(&message);
     }
 }
 
@@ -349,13 +408,13 @@ fn no_roll() -> u32 {
 impl<W: Watcher> Drop for WriterThread<W> {
     fn drop(&mut self) {
         if !self.has_ended_well && self.shared.stopped.get().is_none() {
-            self.stop("its writer ended unexpectedly, by a defect of this program".to_owned());
+            self.stop(AcceptorStopReason::Panicked);
         }
     }
 }
 
 /// A connection to which the acceptor can push messages.
-pub trait Watcher: fmt::Debug + Send + 'static {
+pub trait Watcher: Clone + fmt::Debug + Send + 'static {
     /// The id of a connection.
     type Id: Copy + Eq + Hash + fmt::Debug + Send;
 

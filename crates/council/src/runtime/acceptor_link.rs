@@ -4,25 +4,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
-use holdoff_net::{Link, LinkOptions, PeerAddress, PushEvent, PushReceiver, SecretKey};
+use holdoff_net::{
+    Link, LinkOptions, LinkStatus, MessageSender, PeerAddress, PushEvent, PushReceiver, SecretKey,
+    SenderLimits,
+};
 use holdoff_paxos::{NodeId, Slot};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
+use tokio_util::task::AbortOnDropHandle;
 
-use super::{Error, clock};
-use crate::acceptor::{LinkPush, LinkReply, LinkRequest, ROLE};
+use super::Error;
+use super::clock::{self, Instant};
+use crate::acceptor::{LinkMessage, LinkPush, LinkReply, LinkRequest, ROLE};
 use crate::machine::AcceptorInfo;
 use crate::{AcceptorReply, AcceptorRequest, CouncilId, RequestRefusal};
 
-/// The maximum numbers of requests that wait for a connection, and of requests in flight.
-const QUEUED: usize = 256;
-const UNDER_WAY: usize = 128;
-/// The timeout of a request. The device repeats a request that still matters.
+/// The limits of the queue to an acceptor. A frame of merged requests is far below the limit of the acceptor.
+const SENDER_LIMITS: SenderLimits =
+    SenderLimits { max_queued_bytes: 4 * 1024 * 1024, max_merged_bytes: 256 * 1024 };
+/// The time after which an acceptor that has not answered counts as unreachable. The device repeats a request that still
+/// matters.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// The interval at which the link retries a failed connection.
-const RECONNECT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The health of the link to an acceptor.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -67,26 +69,45 @@ pub(super) struct LinkContext {
 /// connected.
 pub(super) struct AcceptorLink {
     to: AcceptorInfo,
-    requests: mpsc::Sender<(AcceptorRequest, u64)>,
-    health: Arc<Mutex<AcceptorHealth>>,
+    requests: RequestSender,
+    _receiving: AbortOnDropHandle<()>,
+}
+
+/// Sends requests to the acceptor, and knows its health.
+#[derive(Clone)]
+struct RequestSender {
+    incarnation: u64,
+    council: CouncilId,
+    messages: MessageSender<LinkMessage>,
+    answers: Arc<Mutex<Answers>>,
+}
+
+/// The answers of the acceptor on the current connection.
+struct Answers {
+    health: AcceptorHealth,
+    /// The time of the first request since the last answer.
+    waiting_since: Option<Instant>,
 }
 
 impl AcceptorLink {
     pub(super) fn open(context: &LinkContext, acceptor: &AcceptorInfo) -> Result<Self, Error> {
         let (link, pushes) = link(&context.key, acceptor.key, &acceptor.address, &context.options)?;
-        let (requests, queue) = mpsc::channel(QUEUED);
-        let health = Arc::new(Mutex::new(AcceptorHealth::Connecting));
-        let task = LinkTask {
+        let answers = Answers { health: AcceptorHealth::Connecting, waiting_since: None };
+        let requests = RequestSender {
+            incarnation: context.incarnation,
+            council: context.council,
+            messages: MessageSender::start(link, SENDER_LIMITS),
+            answers: Arc::new(Mutex::new(answers)),
+        };
+        let receiver = Receiver {
             context: context.clone(),
             acceptor: acceptor.id(),
             incarnation: acceptor.incarnation,
-            link,
+            requests: requests.clone(),
             pushes,
-            queue,
-            health: health.clone(),
         };
-        tokio::spawn(task.run());
-        Ok(Self { to: acceptor.clone(), requests, health })
+        let receiving = AbortOnDropHandle::new(tokio::spawn(receiver.run()));
+        Ok(Self { to: acceptor.clone(), requests, _receiving: receiving })
     }
 
     /// Returns whether the link leads to this acceptor at its current address.
@@ -94,13 +115,48 @@ impl AcceptorLink {
         self.to == *acceptor
     }
 
-    /// Queues a request, or drops it if the queue is full. The device repeats requests that matter.
+    /// Queues a request, or drops it if the queue is full or the acceptor is unreachable. The device repeats requests that
+    /// matter.
     pub(super) fn request(&self, request: AcceptorRequest, tag: u64) {
-        drop(self.requests.try_send((request, tag)));
+        self.requests.send(request, tag);
     }
 
     pub(super) fn health(&self) -> AcceptorHealth {
-        self.health.lock().clone()
+        self.requests.health()
+    }
+}
+
+impl RequestSender {
+    fn send(&self, request: AcceptorRequest, tag: u64) {
+        let mut answers = self.answers.lock();
+        // An acceptor that has lost its promises gets no requests until there is another connection.
+        if matches!(answers.health, AcceptorHealth::Wiped { .. }) {
+            return;
+        }
+        if !matches!(request, AcceptorRequest::Decided { .. }) {
+            answers.waiting_since.get_or_insert_with(clock::now);
+        }
+        drop(answers);
+        let Self { incarnation, council, .. } = *self;
+        self.messages.send(LinkMessage { incarnation, council, tag, request });
+    }
+
+    fn answered(&self, health: AcceptorHealth) {
+        *self.answers.lock() = Answers { health, waiting_since: None };
+    }
+
+    fn health(&self) -> AcceptorHealth {
+        match self.messages.link().status() {
+            LinkStatus::Waiting { why, .. } => return AcceptorHealth::Unreachable(why),
+            LinkStatus::Connected => {}
+            _ => return AcceptorHealth::Connecting,
+        }
+        let answers = self.answers.lock();
+        let is_late = |since: Instant| clock::now() >= since + REQUEST_TIMEOUT;
+        if answers.waiting_since.is_some_and(is_late) {
+            return AcceptorHealth::Unreachable(format!("it has not answered for {REQUEST_TIMEOUT:?}"));
+        }
+        answers.health.clone()
     }
 }
 
@@ -122,161 +178,56 @@ pub(super) async fn identify(link: &Link) -> Result<u64, holdoff_net::Error> {
     Ok(reply.incarnation)
 }
 
-/// The state of the link's task.
-struct LinkTask {
+/// Receives the replies and the news of an acceptor.
+struct Receiver {
     context: LinkContext,
     acceptor: NodeId,
     incarnation: u64,
-    link: Link,
+    requests: RequestSender,
     pushes: PushReceiver,
-    queue: mpsc::Receiver<(AcceptorRequest, u64)>,
-    health: Arc<Mutex<AcceptorHealth>>,
 }
 
-impl LinkTask {
+impl Receiver {
     async fn run(mut self) {
-        loop {
-            let is_on = match self.connect().await {
-                Some(incarnation) if incarnation == self.incarnation => self.serve().await,
-                Some(incarnation) => {
-                    self.set(AcceptorHealth::Wiped { incarnation });
-                    let id = self.acceptor;
-                    tracing::warn!(acceptor = %id, "detected a wiped acceptor: remove it and add it again");
-                    self.refuse().await
+        // The link connects now, and from then on whenever the connection is lost. `health` reports a failure.
+        drop(self.requests.messages.link().connect().await);
+        while let Some(event) = self.pushes.next().await {
+            match event {
+                // Behind another connection may be another store.
+                PushEvent::Connected => {
+                    self.requests.answered(AcceptorHealth::Connecting);
+                    self.fetch();
                 }
-                None => return,
-            };
-            if !is_on {
-                return;
+                PushEvent::Missed(_) => self.fetch(),
+                PushEvent::Push(bytes) => self.handle_push(&bytes).await,
+                _ => {}
             }
         }
     }
 
-    /// Connects, and returns the incarnation of the acceptor's store. Returns `None` if the link was dropped.
-    async fn connect(&mut self) -> Option<u64> {
-        loop {
-            let tried = match self.link.connect().await {
-                Ok(()) => {
-                    // Later events belong to a later connection, behind which may be another store.
-                    while self.pushes.try_next().is_some() {}
-                    identify(&self.link).await
-                }
-                Err(error) => Err(error),
-            };
-            match tried {
-                Ok(incarnation) => return Some(incarnation),
-                Err(error) => self.set(AcceptorHealth::Unreachable(error.to_string())),
-            }
-            // Drop the requests that arrived meanwhile: they are outdated when the link connects.
-            loop {
-                match self.queue.try_recv() {
-                    Ok(_) => {}
-                    Err(mpsc::error::TryRecvError::Empty) => break,
-                    Err(mpsc::error::TryRecvError::Disconnected) => return None,
-                }
-            }
-            clock::sleep(RECONNECT_INTERVAL).await;
-        }
-    }
-
-    /// Sends requests and receives replies until the connection ends. Returns whether the link is still in use.
-    async fn serve(&mut self) -> bool {
-        self.set(AcceptorHealth::Connected);
-        let (link, council, expected) = (self.link.clone(), self.context.council, self.incarnation);
-        let incarnation = self.context.incarnation;
-        let mut under_way = FuturesUnordered::new();
-        let call = |request: AcceptorRequest, tag: u64| {
-            let link = link.clone();
-            async move {
-                let reply = link
-                    .call_value_within::<LinkReply>(
-                        REQUEST_TIMEOUT,
-                        &LinkRequest::Council { incarnation, council, request },
-                    )
-                    .await;
-                (reply, tag)
-            }
-        };
+    /// Requests the votes that the device has not applied, and news from now on.
+    fn fetch(&self) {
         let after = Slot(self.context.applied.load(Ordering::Relaxed));
-        under_way.push(call(AcceptorRequest::Fetch { after }, 0));
-        let mut is_wanted = true;
-        loop {
-            tokio::select! {
-                heard = self.pushes.next() => match heard {
-                    Some(PushEvent::Push(bytes)) => self.handle_push(&bytes).await,
-                    Some(PushEvent::Missed(_)) => {
-                        let after = Slot(self.context.applied.load(Ordering::Relaxed));
-                        under_way.push(call(AcceptorRequest::Fetch { after }, 0));
-                    }
-                    Some(_) => return is_wanted,
-                    None => return false,
-                },
-                queued = self.queue.recv(), if is_wanted && under_way.len() < UNDER_WAY => match queued {
-                    Some((request, tag)) => under_way.push(call(request, tag)),
-                    None => is_wanted = false,
-                },
-                Some((reply, tag)) = under_way.next() => match reply {
-                    Ok(LinkReply { incarnation, replies }) if incarnation == expected => {
-                        for reply in replies {
-                            self.handle_reply(reply, tag).await;
-                        }
-                    }
-                    Ok(LinkReply { incarnation, .. }) => {
-                        self.set(AcceptorHealth::Wiped { incarnation });
-                        return is_wanted;
-                    }
-                    Err(error) => {
-                        self.set(AcceptorHealth::Unreachable(error.to_string()));
-                        if !matches!(error, holdoff_net::Error::Deadline { .. }) && self.link_is_down() {
-                            return is_wanted;
-                        }
-                    }
-                },
-            }
-            if !is_wanted && under_way.is_empty() {
-                return false;
-            }
-        }
-    }
-
-    fn link_is_down(&self) -> bool {
-        !matches!(self.link.status(), holdoff_net::LinkStatus::Connected)
-    }
-
-    /// Drops all requests to an acceptor that has lost its promises, until there is another connection.
-    async fn refuse(&mut self) -> bool {
-        loop {
-            tokio::select! {
-                heard = self.pushes.next() => match heard {
-                    Some(PushEvent::Connected) => return true,
-                    Some(_) => {}
-                    None => return false,
-                },
-                queued = self.queue.recv() => if queued.is_none() { return false },
-            }
-        }
+        self.requests.send(AcceptorRequest::Fetch { after }, 0);
     }
 
     async fn handle_push(&self, bytes: &[u8]) {
-        match holdoff_net::decode::<LinkPush>(bytes) {
-            Ok(push) if push.council == self.context.council && push.incarnation == self.incarnation => {
-                self.handle_reply(push.reply, 0).await;
-            }
-            _ => tracing::debug!(acceptor = %self.acceptor, "dropped a malformed push"),
+        let push = holdoff_net::decode::<LinkPush>(bytes).ok();
+        let Some(push) = push.filter(|push| push.council == self.context.council) else {
+            tracing::debug!(acceptor = %self.acceptor, "dropped a malformed push");
+            return;
+        };
+        let LinkPush { incarnation, tag, reply, .. } = push;
+        if incarnation != self.incarnation {
+            self.requests.answered(AcceptorHealth::Wiped { incarnation });
+            tracing::warn!(acceptor = %self.acceptor, "detected a wiped acceptor: remove it and add it again");
+            return;
         }
-    }
-
-    async fn handle_reply(&self, reply: AcceptorReply, tag: u64) {
-        match &reply {
-            AcceptorReply::Refused { why, .. } => self.set(AcceptorHealth::Refusing(*why)),
-            _ => self.set(AcceptorHealth::Connected),
-        }
-        let received = ReceivedReply { from: self.acceptor, reply, tag };
+        self.requests.answered(match &reply {
+            AcceptorReply::Refused { why, .. } => AcceptorHealth::Refusing(*why),
+            _ => AcceptorHealth::Connected,
+        });
         // An error means that the device has stopped. This task ends next.
-        drop(self.context.inbox.send(received).await);
-    }
-
-    fn set(&self, health: AcceptorHealth) {
-        *self.health.lock() = health;
+        drop(self.context.inbox.send(ReceivedReply { from: self.acceptor, reply, tag }).await);
     }
 }

@@ -1,4 +1,4 @@
-//! A simulated cluster: devices and acceptors, their operations, the faults, and the required end state.
+//! A simulated cluster: devices and acceptors, their operations, and the faults.
 
 use holdoff_sim::Micros;
 use holdoff_sim::kernel::{Incident, Latency, LinkModel, NodeId, SimRng, Skew, World, mix};
@@ -7,9 +7,10 @@ use holdoff_testbed::Seeds;
 use super::node::{
     ACCEPTORS, Common, FIRST_DEVICE, Machine, SPARE, acceptor, acceptor_of, counts, device_of, key, submit,
 };
-use super::oracle::{Oracle, Violation};
-use crate::machine::{CouncilChange, Machine as _, Members};
-use crate::{Device, DeviceCounters, Mail, OperationEnd, OperationId, Options, Quota, Record, Slot};
+use super::oracle::Oracle;
+use super::properties::{Checked, Violation, check_mail, check_recovery};
+use crate::machine::CouncilChange;
+use crate::{DeviceCounters, Mail, OperationEnd, OperationId, Options, Quota, Record, Slot};
 
 const MS: u64 = 1_000;
 const SECOND: u64 = 1_000 * MS;
@@ -159,23 +160,24 @@ impl Cluster {
         }
         self.heal();
         self.replace_wiped();
-        while self.world.now_us() < FAULTS_US + RECOVERY_US && self.unfinished().is_some() {
+        while self.world.now_us() < FAULTS_US + RECOVERY_US && check_recovery(&self.world).is_err() {
             let until_us = self.world.now_us() + SECOND;
             self.run_until(until_us)?;
         }
-        if let Some(broken) = self.unfinished() {
-            if Seeds::new(0, 0).is_replay() {
-                self.describe();
-            }
-            return Err(broken);
+        let recovered = check_recovery(&self.world);
+        if recovered.is_err() && Seeds::new(0, 0).is_replay() {
+            self.describe();
         }
+        recovered?;
         self.read_states()?;
-        self.oracle.check_outcomes()?;
-        self.check_mail()?;
+        self.oracle.outcomes.check(&self.oracle.at_most_once)?;
+        let with_mail =
+            self.submitted.iter().filter(|submitted| submitted.mail).map(|submitted| submitted.id);
+        check_mail(&self.world, with_mail, &self.oracle.at_most_once)?;
         Ok(self.report())
     }
 
-    fn run_until(&mut self, until_us: u64) -> Result<(), Violation> {
+    fn run_until(&mut self, until_us: u64) -> Checked {
         while self.world.now_us() < until_us {
             if self.world.step().is_none() {
                 self.world.run_until(until_us);
@@ -186,7 +188,7 @@ impl Cluster {
     }
 
     /// Checks the new outputs of every device.
-    fn check_outputs(&mut self) -> Result<(), Violation> {
+    fn check_outputs(&mut self) -> Checked {
         for node in 0..self.world.nodes() {
             let index = node as usize;
             let outputs = self.world.disk(node).map_or(&[][..], |disk| &disk.store.outputs);
@@ -197,7 +199,7 @@ impl Cluster {
             self.seen[index] = outputs.len();
             let Some(machine) = self.world.node(node) else { continue };
             if let Some(device) = device_of(machine).filter(|_| is_news) {
-                self.oracle.chain(node, device.state().applied(), device.state().chain())?;
+                self.oracle.agreement.reached(node, device.state().applied(), device.state().chain())?;
             }
         }
         counts().ended_twice.map_or(Ok(()), |id| Err(Violation::EndedTwice(id)))
@@ -343,51 +345,6 @@ impl Cluster {
         }
     }
 
-    /// Returns a violation if an operation, a device or an acceptor has not reached its end state yet.
-    fn unfinished(&self) -> Option<Violation> {
-        let devices = || {
-            (FIRST_DEVICE..self.world.nodes())
-                .filter_map(|node| Some((node, device_of(self.world.node(node)?)?)))
-        };
-        for node in 0..self.world.nodes() {
-            let Some(host) = self.world.node(node).and_then(Machine::host) else {
-                return Some(Violation::Late(format!("node {node} is down")));
-            };
-            if let Some(id) = host.waiting.first() {
-                return Some(Violation::NeverEnded { node, id: *id });
-            }
-        }
-        let latest = devices().map(|(_, device)| device.state().applied()).max()?;
-        for (node, device) in devices() {
-            if let Some(id) = device.pending().next() {
-                return Some(Violation::NeverEnded { node, id });
-            }
-            if device.unposted_mail().next().is_some() {
-                return Some(Violation::Late(format!("node {node} has unposted mail")));
-            }
-            let applied = device.state().applied();
-            if applied < latest {
-                return Some(Violation::NotLearned { node, applied, latest });
-            }
-            if let Some(acceptor) = self.lacks_snapshot(device) {
-                return Some(Violation::Late(format!("acceptor {acceptor} lacks the snapshot")));
-            }
-        }
-        None
-    }
-
-    /// Returns an acceptor of the configuration that lacks the snapshot of the last compaction.
-    fn lacks_snapshot(&self, device: &Device<Members>) -> Option<NodeId> {
-        let (compacted, acceptors) = (device.state().compacted(), device.state().machine().acceptors());
-        let lacks_it = |node: &NodeId| {
-            let Some(machine) = self.world.node(*node) else { return true };
-            let Some(host) = machine.host() else { return true };
-            acceptors.contains_key(&host.id)
-                && acceptor_of(machine).is_some_and(|acceptor| acceptor.floor() < compacted)
-        };
-        (0..FIRST_DEVICE).find(lacks_it)
-    }
-
     /// Prints the state of all nodes, for the replay of a seed.
     fn describe(&self) {
         for node in 0..self.world.nodes() {
@@ -406,29 +363,13 @@ impl Cluster {
 
     /// Reads the applied operations from the states of the devices. A device may have died after it applied a slot
     /// and before it reported the slot; the states contain all of them.
-    fn read_states(&mut self) -> Result<(), Violation> {
+    fn read_states(&mut self) -> Checked {
         for node in FIRST_DEVICE..self.world.nodes() {
             let Some(device) = self.world.node(node).and_then(device_of) else { continue };
             for submitted in &self.submitted {
                 if let Some(OperationEnd::Applied(slot)) = device.state().operation_end(&submitted.id) {
-                    self.oracle.record_applied(submitted.id, slot)?;
+                    self.oracle.at_most_once.applied(submitted.id, slot)?;
                 }
-            }
-        }
-        Ok(())
-    }
-
-    /// Checks that the mail of every committed operation is stored at one acceptor at least.
-    fn check_mail(&self) -> Result<(), Violation> {
-        for submitted in self.submitted.iter().filter(|submitted| submitted.mail) {
-            if self.oracle.committed(&submitted.id).is_none() {
-                continue;
-            }
-            // An acceptor that has restarted reads its records at the next request.
-            let keeps =
-                |node: &NodeId| self.world.disk(*node).is_some_and(|disk| disk.store.has_mail(&submitted.id));
-            if (0..FIRST_DEVICE).filter(keeps).count() == 0 {
-                return Err(Violation::MailLost(submitted.id));
             }
         }
         Ok(())
@@ -439,10 +380,11 @@ impl Cluster {
         let devices = (FIRST_DEVICE..self.world.nodes()).filter_map(|node| device_of(self.world.node(node)?));
         let sum =
             |count: fn(&DeviceCounters) -> u64| devices.clone().map(|device| count(device.counts())).sum();
-        let ended =
-            self.submitted.iter().filter(|submitted| !self.oracle.outcomes(&submitted.id).is_empty()).count();
+        let outcomes = &self.oracle.outcomes;
+        let ended = self.submitted.iter().filter(|submitted| outcomes.has_ended(&submitted.id)).count();
+        let applied = &self.oracle.at_most_once;
         let applied_operations =
-            self.submitted.iter().filter(|submitted| self.oracle.committed(&submitted.id).is_some());
+            self.submitted.iter().filter(|submitted| applied.slot_of(&submitted.id).is_some());
         let is_stored = |submitted: &&SubmittedOperation| {
             let records = self.world.disk(submitted.by).map_or(&[][..], |disk| &disk.store.records);
             records.iter().any(|record| matches!(record, Record::Submitted { id, .. } if *id == submitted.id))
@@ -470,7 +412,7 @@ impl Cluster {
                 ("operations applied", applied_operations.count() as u64),
                 ("operations answered", ended as u64),
                 ("not stored", lost as u64),
-                ("slots", self.oracle.slots() as u64),
+                ("slots", self.oracle.agreement.slots() as u64),
                 ("unknown", sum(|counts| counts.unknown)),
                 ("preempted", sum(|counts| counts.preempted_preparing + counts.preempted_accepting)),
                 ("lost slots", sum(|counts| counts.lost_slots)),

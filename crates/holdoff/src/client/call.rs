@@ -39,16 +39,14 @@ impl Client {
         path: &str,
         body: Option<&B>,
     ) -> Result<T, Error> {
-        let body = body
-            .map(serde_json::to_vec)
-            .transpose()
-            .map_err(|why| Error::InvalidResponse(why.to_string()))?;
+        let body =
+            body.map(serde_json::to_vec).transpose().map_err(|why| Error::InvalidRequest(why.into()))?;
         let retried = Retry::new(&self.shared.policy)
             .operation("holdoff.client")
             .run(|| self.once(method.clone(), path, body.clone()))
             .await;
         let body = retried.map_err(|failed| failed.into_error().unwrap_or(Error::NoAttempt))?;
-        serde_json::from_slice(&body).map_err(|why| Error::InvalidResponse(why.to_string()))
+        serde_json::from_slice(&body).map_err(|why| Error::InvalidResponse(why.into()))
     }
 
     async fn once(&self, method: Method, path: &str, body: Option<Vec<u8>>) -> Result<Vec<u8>, Error> {
@@ -56,7 +54,7 @@ impl Client {
         if let Some(body) = body {
             request = request.header("content-type", "application/json").body(body);
         }
-        let response = request.send().await.map_err(|why| Error::unreachable(&why))?;
+        let response = request.send().await.map_err(Error::unreachable)?;
         let (status, wait) = (response.status(), retry_after(response.headers()));
         let text = read(response).await?;
         if status.is_success() {
@@ -77,9 +75,9 @@ const MAX_RESPONSE_BYTES: usize = 64 << 20;
 
 async fn read(mut response: Response) -> Result<Vec<u8>, Error> {
     let mut text = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|why| Error::unreachable(&why))? {
+    while let Some(chunk) = response.chunk().await.map_err(Error::unreachable)? {
         if text.len() + chunk.len() > MAX_RESPONSE_BYTES {
-            return Err(Error::InvalidResponse(format!("longer than {MAX_RESPONSE_BYTES} bytes")));
+            return Err(Error::InvalidResponse(format!("longer than {MAX_RESPONSE_BYTES} bytes").into()));
         }
         text.extend_from_slice(&chunk);
     }

@@ -182,64 +182,68 @@ mod tests {
     use holdoff_testbed::fault::inject;
 
     use super::LedgerFault;
-    use crate::simulation::run;
+    use crate::simulation::{Violation, run};
 
     /// The maximum number of seeds that may be needed to find a defect.
     const SEEDS: u64 = 200;
 
-    fn assert_is_found(fault: impl Copy + std::fmt::Debug + 'static) {
+    /// Asserts that the simulation finds a defect, by a violation of this kind.
+    fn assert_is_found(fault: impl Copy + std::fmt::Debug + 'static, is_expected: fn(&Violation) -> bool) {
         let found = (0..SEEDS).find_map(|seed| Some((seed, inject(fault, || run(seed)).err()?)));
-        let (seed, broken) = found.unwrap_or_else(|| panic!("{fault:?} is not found by {SEEDS} seeds"));
-        println!("{fault:?}: found by seed {seed}: {broken}");
+        let (seed, failed) = found.unwrap_or_else(|| panic!("{fault:?} is not found by {SEEDS} seeds"));
+        println!("{fault:?}: found by seed {seed}: {failed}");
+        assert!(is_expected(&failed.violation), "{}", failed.violation);
     }
 
     #[test]
     fn a_result_timeout_does_not_advance_the_index() {
-        assert_is_found(LedgerFault::SkipOnTimeout);
+        assert_is_found(LedgerFault::SkipOnTimeout, |found| matches!(found, Violation::OtherHistory { .. }));
     }
 
     #[test]
     fn a_restart_does_not_advance_the_index_without_the_diff() {
-        assert_is_found(LedgerFault::CountOnRestart);
+        assert_is_found(LedgerFault::CountOnRestart, |found| matches!(found, Violation::OtherState { .. }));
     }
 
     #[test]
     fn the_hash_of_an_entry_covers_its_diff() {
-        assert_is_found(LedgerFault::HashWithoutDiff);
+        assert_is_found(LedgerFault::HashWithoutDiff, |found| matches!(found, Violation::OtherState { .. }));
     }
 
     #[test]
     fn a_failed_goal_changes_nothing() {
-        assert_is_found(LedgerFault::FailureChanges);
+        assert_is_found(LedgerFault::FailureChanges, |found| matches!(found, Violation::Diverged { .. }));
     }
 
     #[test]
     fn the_index_of_an_entry_is_its_slot_in_the_log() {
-        assert_is_found(LedgerFault::LocalNumbers);
+        assert_is_found(LedgerFault::LocalNumbers, |found| matches!(found, Violation::OtherHistory { .. }));
     }
 
     #[test]
     fn a_forgotten_transaction_is_not_executed_again() {
-        assert_is_found(LedgerFault::IgnoreBirth);
+        assert_is_found(LedgerFault::IgnoreBirth, |found| matches!(found, Violation::CommittedTwice { .. }));
     }
 
     #[test]
     fn the_driver_stores_before_it_sends() {
-        assert_is_found(DriverFault::SendBeforeStore);
+        assert_is_found(DriverFault::SendBeforeStore, |found| matches!(found, Violation::Durability { .. }));
     }
 
     #[test]
     fn the_driver_releases_an_output_once() {
-        assert_is_found(DriverFault::ReleaseTwice);
+        assert_is_found(DriverFault::ReleaseTwice, |found| matches!(found, Violation::EndedTwice { .. }));
     }
 
     #[test]
     fn the_driver_stops_after_a_failed_write() {
-        assert_is_found(DriverFault::ContinueAfterFailure);
+        assert_is_found(DriverFault::ContinueAfterFailure, |found| {
+            matches!(found, Violation::Durability { .. })
+        });
     }
 
     #[test]
     fn a_leader_counts_only_entries_on_its_disk() {
-        assert_is_found(LedgerFault::CountUnstored);
+        assert_is_found(LedgerFault::CountUnstored, |found| matches!(found, Violation::Durability { .. }));
     }
 }

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdoff_disk::DiskError;
-use holdoff_net::PublicKey;
+use holdoff_net::{NoRandomness, PublicKey};
+use holdoff_paxos::log::Rejection;
 use holdoff_policy::{Class, ClassMap, Classify, Failure};
+use serde::{Deserialize, Serialize};
 
 use crate::state::Divergence;
 
@@ -53,6 +55,9 @@ pub enum Error {
     /// A key file could not be read or written.
     #[error(transparent)]
     Key(Arc<holdoff_net::KeyFileError>),
+    /// The operating system has returned no random numbers. Nothing has changed.
+    #[error(transparent)]
+    NoRandomness(#[from] NoRandomness),
     /// A link or the server has failed.
     #[error(transparent)]
     Net(Arc<holdoff_net::Error>),
@@ -64,15 +69,15 @@ pub enum Error {
         "no leader was found within {0:?}: start a majority of the voters, and check that they reach each other"
     )]
     NoLeader(Duration),
-    /// The key is not the key of a voter.
-    #[error("{0} is not a voter of this ledger: see `holdoff ledger members`")]
-    NotAVoter(PublicKey),
-    /// The leader has rejected the request. Nothing has changed.
-    #[error("{0}")]
-    Rejected(String),
-    /// The node has stopped.
-    #[error("the ledger's node has stopped: {0}")]
-    Stopped(String),
+    /// The leader has not transferred leadership. Nothing has changed.
+    #[error(transparent)]
+    NotTransferred(#[from] TransferRejection),
+    /// The host of the node has stopped it, or stops. The outcome of pending transactions is unknown. A node that stops by
+    /// itself reports [`Error::Disk`] or [`Error::Diverged`] instead.
+    #[error(
+        "the ledger's node has stopped, because its process stops or has stopped it: start the process again"
+    )]
+    Stopped,
     /// The queue of the node is full. Nothing has changed.
     #[error("the ledger's node is overloaded: try again later")]
     Busy,
@@ -98,9 +103,112 @@ impl Classify for Error {
             Self::NoLeader(_) => Failure::new(Class::Timeout),
             Self::Busy => Failure::transient().local(),
             Self::InUse(_) => Failure::new(Class::Contended),
-            // Most rejections pass: a change of voters or a transfer in progress, a follower that is behind.
-            Self::Rejected(_) => Failure::transient(),
+            Self::NotTransferred(why) => why.classify(classes),
             _ => Failure::permanent(),
         }
+    }
+}
+
+/// The reason why the leader has not transferred leadership. It is part of the wire format: add new variants at the end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransferRejection {
+    /// The leader is the only voter.
+    #[error("there is no other voter: add one first (`holdoff ledger members add`)")]
+    NoOtherVoter,
+    /// The target is not one of the other voters.
+    #[error("{0} is not one of the other voters: see `holdoff ledger members`")]
+    NotAVoter(PublicKey),
+    /// The caller has named no target, and the leader does not know yet how far the other voters are.
+    #[error("no other voter has sent its status yet: retry")]
+    NoVoterStatus,
+    /// The log has rejected the transfer.
+    #[error("{0}")]
+    Log(#[source] Rejection),
+}
+
+/// A rejection passes, unless it is about the voters, which an operator must change.
+impl Classify for TransferRejection {
+    fn classify(&self, _: &ClassMap) -> Failure {
+        match self {
+            Self::NoOtherVoter
+            | Self::NotAVoter(_)
+            | Self::Log(Rejection::NotAVoter(_) | Rejection::MoreThanOneVoter) => Failure::permanent(),
+            Self::NoVoterStatus
+            | Self::Log(
+                Rejection::NotLeading(_)
+                | Rejection::NotReady
+                | Rejection::Changing
+                | Rejection::Full
+                | Rejection::Transferring
+                | Rejection::TransferTimedOut,
+            ) => Failure::transient(),
+        }
+    }
+}
+
+/// The reason why a node does not describe a ledger to another node. It is part of the wire format: add new variants at
+/// the end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
+pub(super) enum DescribeRejection {
+    /// The asking node is not a member. The operator must add it.
+    #[error("this node's key is not a member of that ledger: add it first (`holdoff ledger members add`)")]
+    NotAMember,
+    /// The asked node has no such ledger.
+    #[error("there is no ledger with that name on the asked node")]
+    UnknownLedger,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use holdoff_paxos::NodeId;
+
+    use super::*;
+
+    fn class(error: &Error) -> Class {
+        error.classify(&ClassMap::default()).class()
+    }
+
+    #[test]
+    fn a_rejected_transfer_keeps_its_reason_and_its_class() {
+        let passing = [
+            TransferRejection::NoVoterStatus,
+            TransferRejection::Log(Rejection::Changing),
+            TransferRejection::Log(Rejection::NotLeading(None)),
+            TransferRejection::Log(Rejection::TransferTimedOut),
+        ];
+        let lasting = [
+            TransferRejection::NoOtherVoter,
+            TransferRejection::NotAVoter(PublicKey::from_bytes([1; 32])),
+            TransferRejection::Log(Rejection::NotAVoter(NodeId(1))),
+        ];
+        for (reasons, expected) in [(&passing[..], Class::Transient), (&lasting, Class::Permanent)] {
+            for reason in reasons {
+                assert_eq!(class(&Error::from(*reason)), expected, "{reason}");
+                let sent = postcard::to_allocvec(reason).unwrap();
+                assert_eq!(postcard::from_bytes::<TransferRejection>(&sent).unwrap(), *reason);
+            }
+        }
+        let error = Error::from(TransferRejection::Log(Rejection::Changing));
+        assert_eq!(error.to_string(), Rejection::Changing.to_string());
+        let source = error.source().and_then(|source| source.downcast_ref::<Rejection>());
+        assert_eq!(source, Some(&Rejection::Changing));
+    }
+
+    #[test]
+    fn a_node_without_random_numbers_fails_permanently_and_names_the_cause() {
+        let error = Error::from(NoRandomness::from(getrandom::Error::UNSUPPORTED));
+        assert_eq!(class(&error), Class::Permanent);
+        assert!(error.source().is_some_and(|source| source.is::<getrandom::Error>()), "{error:?}");
+    }
+
+    #[test]
+    fn a_stopped_node_does_not_start_again_by_itself() {
+        assert_eq!(class(&Error::Stopped), Class::Permanent);
+        let disk = Error::from(DiskError::new(std::io::Error::from(std::io::ErrorKind::StorageFull)));
+        assert_eq!(class(&disk), Class::Permanent);
+        assert!(disk.source().is_some_and(|source| source.is::<DiskError>()), "{disk:?}");
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdoff_disk::DiskError;
-use holdoff_net::{PeerAddress, PublicKey, SecretKey, Server, ServerOptions};
+use holdoff_net::{NoRandomness, PeerAddress, PublicKey, SecretKey, Server, ServerOptions};
 use holdoff_paxos::NodeId;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{mpsc, watch};
@@ -16,10 +16,9 @@ use tokio::task::JoinHandle;
 
 use super::address_book::AddressBook;
 use super::identity::LedgerId;
-use super::joining::{self, LearnedLedger};
+use super::joining::{self, DescribedLedger};
 use super::node::{Node, NodeShared};
 use super::peers::{self, Peers};
-use super::roster::LedgerMember;
 use super::service::{HostedLedger, PeerService, Registry};
 use super::store::{LedgerInfo, Store};
 use super::task::{Event, Task, TaskParts};
@@ -59,7 +58,7 @@ struct HostState<M: NodeMachine> {
 #[derive(Debug)]
 struct RunningTask(JoinHandle<()>);
 
-/// Creates a ledger with this name in this directory. This node is its only voter until other nodes are admitted.
+/// Creates a ledger with this name in this directory. This node is its only voter until other nodes are added.
 ///
 /// Starts no node: start a [`Host`] on the directory. Returns the node's key and the ledger's id.
 pub fn create(data: &Path, namespace: &str) -> Result<(PublicKey, LedgerId), Error> {
@@ -70,7 +69,7 @@ pub fn create(data: &Path, namespace: &str) -> Result<(PublicKey, LedgerId), Err
 
 /// Prepares this directory for a node that joins the ledger with this name through the given members.
 ///
-/// Starts no node: have a member admit the returned key, and start a [`Host`] on the directory.
+/// Starts no node: have a member add the returned key, and start a [`Host`] on the directory.
 pub fn join(data: &Path, namespace: &str, contacts: &[PeerAddress]) -> Result<PublicKey, Error> {
     let (key, store) = open_empty(data, namespace)?;
     store.set_contacts(&contacts)?;
@@ -90,12 +89,12 @@ fn open_empty(data: &Path, namespace: &str) -> Result<(SecretKey, Store), Error>
 
 fn new_ledger(key: &SecretKey, store: &Store) -> Result<LedgerInfo, Error> {
     let mut id = [0; 16];
-    getrandom::fill(&mut id).map_err(|error| Error::Rejected(error.to_string()))?;
+    getrandom::fill(&mut id).map_err(NoRandomness::from)?;
     let info = LedgerInfo {
         ledger: LedgerId(id),
         founder: NodeId::derive(key.public().as_bytes(), store.incarnation()),
     };
-    store.set_ledger(&info)?;
+    store.set_ledger(&info, &[])?;
     Ok(info)
 }
 
@@ -155,7 +154,7 @@ impl<M: NodeMachine> Host<M> {
         Ok(host)
     }
 
-    /// Creates a ledger with this name and starts it. This node is its only voter until other nodes are admitted.
+    /// Creates a ledger with this name and starts it. This node is its only voter until other nodes are added.
     pub fn create(&self, namespace: &str) -> Result<Node<M>, Error> {
         let store = self.state.new_store(namespace)?;
         new_ledger(&self.state.key, &store)?;
@@ -163,7 +162,7 @@ impl<M: NodeMachine> Host<M> {
         self.ledger(namespace).ok_or_else(|| Error::UnknownLedger(namespace.to_owned()))
     }
 
-    /// Joins the ledger with this name through the given members, as soon as one of them has admitted this node.
+    /// Joins the ledger with this name through the given members, as soon as one of them has added this node.
     pub fn join(&self, namespace: &str, contacts: &[PeerAddress]) -> Result<(), Error> {
         let store = self.state.new_store(namespace)?;
         store.set_contacts(&contacts)?;
@@ -264,20 +263,19 @@ impl<M: NodeMachine> HostState<M> {
         if store.is_initialized()? { Err(Error::AlreadyExists(namespace.to_owned())) } else { Ok(store) }
     }
 
-    /// Starts the ledger in a store, or the attempt to join one.
+    /// Starts the ledger in a store. A node that does not know its ledger asks its contacts first, until one answers.
     fn start_ledger(state: &Arc<Self>, namespace: &str, store: Store) -> Result<(), Error> {
-        let contacts: Vec<PeerAddress> = store.contacts()?.unwrap_or_default();
-        let (name, state_of_task) = (namespace.to_owned(), state.clone());
         let task = if store.ledger_info()?.is_some() {
-            tokio::spawn(state.open(namespace, store, Vec::new(), contacts)?)
+            tokio::spawn(state.open(namespace, store)?)
         } else {
+            let contacts: Vec<PeerAddress> = store.contacts()?.unwrap_or_default();
             let keys = contacts.iter().map(|contact| contact.key).collect();
             state.registry.put(namespace, HostedLedger::Joining(keys));
+            let (name, state) = (namespace.to_owned(), state.clone());
             tokio::spawn(async move {
-                let LearnedLedger { info, members } =
-                    joining::learn(&name, &contacts, &state_of_task.peers).await;
-                let opened = store.set_ledger(&info);
-                match opened.and_then(|()| state_of_task.open(&name, store, members, Vec::new())) {
+                let DescribedLedger { info, members } = joining::ask(&name, &contacts, &state.peers).await;
+                let stored = store.set_ledger(&info, &members);
+                match stored.and_then(|()| state.open(&name, store)) {
                     Ok(runs) => runs.await,
                     Err(error) => tracing::error!(namespace = name, %error, "failed to open a ledger"),
                 }
@@ -287,14 +285,11 @@ impl<M: NodeMachine> HostState<M> {
         Ok(())
     }
 
-    /// Opens a known ledger. The returned future runs it, and asks the contacts for the members if the node is not
-    /// among the members that it knows.
+    /// Opens a known ledger. The returned future runs it.
     fn open(
         &self,
         namespace: &str,
         store: Store,
-        members: Vec<(PublicKey, LedgerMember)>,
-        contacts: Vec<PeerAddress>,
     ) -> Result<impl Future<Output = ()> + Send + 'static + use<M>, Error> {
         let info = store.ledger_info()?.ok_or_else(|| Error::UnknownLedger(namespace.to_owned()))?;
         let (incarnation, address_book) = (store.incarnation(), Arc::new(AddressBook::default()));
@@ -306,7 +301,7 @@ impl<M: NodeMachine> HostState<M> {
             address: self.address.clone(),
             settings: self.settings.clone(),
             store: store.load::<super::NodeState<M>>(&info)?,
-            contacts: members,
+            listed_members: store.listed_members()?,
             address_book: address_book.clone(),
             peers: self.peers.clone(),
         };
@@ -322,30 +317,15 @@ impl<M: NodeMachine> HostState<M> {
             call_timeout: self.settings.call_timeout,
             ended: why,
         };
-        let node = Node { events: events.clone(), status, shared: Arc::new(shared) };
-        let asks = !task.is_known();
+        let node = Node { events, status, shared: Arc::new(shared) };
         self.registry.put(namespace, HostedLedger::Running { info, incarnation, node });
-        let (name, peers) = (namespace.to_owned(), self.peers.clone());
-        let learning = async move {
-            if asks && !contacts.is_empty() {
-                let LearnedLedger { members, .. } = joining::learn(&name, &contacts, &peers).await;
-                drop(events.send(Event::MembersLearned(members)).await);
-            }
-            drop(events);
-            std::future::pending::<()>().await;
-        };
         let name = namespace.to_owned();
         Ok(async move {
-            let result = tokio::select! {
-                result = task.run(waiting, store) => result,
-                () = learning => Ok(()),
-            };
+            let result = task.run(waiting, store).await;
             if let Err(error) = &result {
                 tracing::error!(namespace = name, %error, "stopped a ledger's node after an error");
             }
-            ended.send_replace(Some(
-                result.err().unwrap_or_else(|| Error::Stopped("the process has stopped it".to_owned())),
-            ));
+            ended.send_replace(Some(result.err().unwrap_or(Error::Stopped)));
         })
     }
 }

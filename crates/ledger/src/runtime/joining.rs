@@ -1,4 +1,4 @@
-//! How a new node finds its ledger: it asks the members that it knows.
+//! How a new node joins: it asks the members that it knows for the ledger, stores the answer, and starts.
 
 use std::time::Duration;
 
@@ -7,28 +7,29 @@ use holdoff_policy::Jitter;
 use holdoff_retry::Backoff;
 
 use super::Error;
+use super::error::DescribeRejection;
 use super::peers::Peers;
 use super::roster::LedgerMember;
 use super::store::LedgerInfo;
 use super::wire::{Reply, Request};
 
 /// The ledger and its members, as a member has described them.
-pub(super) struct LearnedLedger {
+pub(super) struct DescribedLedger {
     pub(super) info: LedgerInfo,
     pub(super) members: Vec<(PublicKey, LedgerMember)>,
 }
 
 /// Asks one contact after the other for the ledger with this name, until one answers.
-pub(super) async fn learn(namespace: &str, contacts: &[PeerAddress], peers: &Peers) -> LearnedLedger {
-    // A member must admit this node first, which takes as long as its operator needs.
+pub(super) async fn ask(namespace: &str, contacts: &[PeerAddress], peers: &Peers) -> DescribedLedger {
+    // A member must add this node first, which takes as long as its operator needs.
     let mut backoff = Backoff::exponential(Duration::from_millis(200), Duration::from_secs(2), Jitter::Equal);
     loop {
         for contact in contacts {
-            match ask(namespace, contact, peers).await {
-                Ok(learned) => return learned,
+            match describe(namespace, contact, peers).await {
+                Ok(described) => return described,
                 Err(error) => tracing::info!(
                     namespace, member = %contact.key, %error,
-                    "failed to learn the ledger from a member: check that it has admitted this node's key"
+                    "failed to learn the ledger from a member: check that it has added this node's key"
                 ),
             }
         }
@@ -36,7 +37,11 @@ pub(super) async fn learn(namespace: &str, contacts: &[PeerAddress], peers: &Pee
     }
 }
 
-async fn ask(namespace: &str, contact: &PeerAddress, peers: &Peers) -> Result<LearnedLedger, Error> {
+async fn describe(
+    namespace: &str,
+    contact: &PeerAddress,
+    peers: &Peers,
+) -> Result<DescribedLedger, DescribeError> {
     let link = peers.link(&contact.key, &contact.address)?;
     match link.call_value(&Request::DescribeLedger(namespace.to_owned())).await? {
         Reply::Ledger { info, incarnation, mut members } => {
@@ -46,11 +51,24 @@ async fn ask(namespace: &str, contact: &PeerAddress, peers: &Peers) -> Result<Le
                 Some((_, member)) => member.incarnation = Some(incarnation),
                 None => members.push((contact.key, unlisted(contact, incarnation))),
             }
-            Ok(LearnedLedger { info, members })
+            Ok(DescribedLedger { info, members })
         }
-        Reply::Rejected(why) => Err(Error::Rejected(why)),
-        other => Err(Error::Rejected(format!("unexpected reply from a member: {other:?}"))),
+        Reply::NotDescribed(why) => Err(why.into()),
+        other => Err(DescribeError::UnexpectedReply(other)),
     }
+}
+
+/// The reason why a contact has not described the ledger. The node asks again in each case.
+#[derive(Debug, thiserror::Error)]
+enum DescribeError {
+    #[error(transparent)]
+    Link(#[from] Error),
+    #[error(transparent)]
+    Call(#[from] holdoff_net::Error),
+    #[error(transparent)]
+    Rejected(#[from] DescribeRejection),
+    #[error("unexpected reply from a member: {0:?}")]
+    UnexpectedReply(Reply),
 }
 
 /// Returns the entry of a member that is not on its own list.

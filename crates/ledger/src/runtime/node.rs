@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdoff_net::PublicKey;
+use holdoff_net::{NoRandomness, PublicKey};
 use holdoff_paxos::Slot;
 use holdoff_paxos::log::EntryPayload;
 use holdoff_policy::Jitter;
@@ -84,7 +84,7 @@ impl<M: NodeMachine> Node<M> {
     /// Returns the key of a new transaction: a random id, and the last index that this node has applied.
     pub fn new_tx(&self) -> Result<TxKey, Error> {
         let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes).map_err(|error| Error::Rejected(error.to_string()))?;
+        getrandom::fill(&mut bytes).map_err(NoRandomness::from)?;
         Ok(TxKey { id: TxId(u128::from_be_bytes(bytes)), birth: self.index() })
     }
 
@@ -148,17 +148,17 @@ impl<M: NodeMachine> Node<M> {
     }
 
     /// Adds a member, or changes the name, address and role of a member. After a cancellation the outcome is unknown.
-    pub async fn admit(
+    pub async fn add_member(
         &self,
         key: PublicKey,
         member: LedgerMember,
         within: Duration,
     ) -> Result<Outcome<()>, Error> {
-        self.change_members(MembershipChange::Admit(key, member), within).await
+        self.change_members(MembershipChange::Add(key, member), within).await
     }
 
     /// Removes a member. After a cancellation the outcome is unknown.
-    pub async fn dismiss(&self, key: PublicKey, within: Duration) -> Result<Outcome<()>, Error> {
+    pub async fn remove_member(&self, key: PublicKey, within: Duration) -> Result<Outcome<()>, Error> {
         self.change_members(MembershipChange::Remove(key), within).await
     }
 
@@ -246,12 +246,12 @@ impl<M: NodeMachine> Node<M> {
             loop {
                 match self.execute_as_leader(command).await? {
                     Ok(target) => return Ok(target),
-                    Err(LeaderError::Rejected(why)) => return Err(Error::Rejected(why)),
+                    Err(LeaderError::Rejected(why)) => return Err(why.into()),
                     Err(LeaderError::NotLeader(Some(leader))) => {
                         let request = Request::LeaderCommand { ledger: self.shared.ledger, command };
                         match self.call(&leader, &request).await {
                             Some(Reply::Done(target)) => return Ok(target),
-                            Some(Reply::Rejected(why)) => return Err(Error::Rejected(why)),
+                            Some(Reply::NotTransferred(why)) => return Err(why.into()),
                             _ => {}
                         }
                     }
@@ -332,7 +332,7 @@ impl<M: NodeMachine> Node<M> {
     pub async fn stopped(&self) -> Error {
         let mut ended = self.shared.ended.clone();
         let why = ended.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
-        why.unwrap_or_else(|| Error::Stopped("its process stops".to_owned()))
+        why.unwrap_or(Error::Stopped)
     }
 
     async fn request<T>(&self, event: impl FnOnce(oneshot::Sender<T>) -> Event<M>) -> Result<T, Error> {
@@ -343,7 +343,7 @@ impl<M: NodeMachine> Node<M> {
 
     fn stop_reason(&self) -> Error {
         let why = self.shared.ended.borrow().clone();
-        why.unwrap_or_else(|| Error::Stopped("its process stops".to_owned()))
+        why.unwrap_or(Error::Stopped)
     }
 }
 

@@ -40,7 +40,7 @@ pub struct LedgerMember {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum MembershipChange {
     /// Adds a member, or replaces its name, address and role. The incarnation of an existing member stays.
-    Admit(PublicKey, LedgerMember),
+    Add(PublicKey, LedgerMember),
     /// Records the incarnation of a member's storage.
     Connect(PublicKey, u64),
     /// Removes a member.
@@ -63,7 +63,7 @@ impl Rules for RosterRules {
         let known =
             |key: &PublicKey| view.get(key).cloned().ok_or(GoalError::NotThere(format!("member {key}")));
         let (key, after) = match change {
-            MembershipChange::Admit(key, member) => {
+            MembershipChange::Add(key, member) => {
                 let before = view.get(key);
                 member.check()?;
                 if before.is_none()
@@ -156,11 +156,11 @@ mod tests {
     }
 
     #[test]
-    fn a_member_is_admitted_moved_and_removed() {
+    fn a_member_is_added_moved_and_removed() {
         let mut roster = Roster::default();
-        run(&mut roster, &MembershipChange::Admit(key(1), member("a", true))).unwrap();
+        run(&mut roster, &MembershipChange::Add(key(1), member("a", true))).unwrap();
         run(&mut roster, &MembershipChange::Connect(key(1), 7)).unwrap();
-        run(&mut roster, &MembershipChange::Admit(key(1), member("b", false))).unwrap();
+        run(&mut roster, &MembershipChange::Add(key(1), member("b", false))).unwrap();
         let now = roster.get(&key(1)).unwrap();
         assert_eq!((now.name.as_str(), now.votes, now.incarnation), ("b", false, Some(7)));
         run(&mut roster, &MembershipChange::Move(key(1), "127.0.0.1:2".to_owned())).unwrap();
@@ -185,12 +185,12 @@ mod tests {
     fn members_names_and_addresses_are_limited() {
         let mut roster = Roster::default();
         for byte in 0..MAX_MEMBERS {
-            run(&mut roster, &MembershipChange::Admit(key(u8::try_from(byte).unwrap()), member("x", false)))
+            run(&mut roster, &MembershipChange::Add(key(u8::try_from(byte).unwrap()), member("x", false)))
                 .unwrap();
         }
-        assert!(run(&mut roster, &MembershipChange::Admit(key(255), member("x", false))).is_err());
-        run(&mut roster, &MembershipChange::Admit(key(0), member("y", false))).unwrap();
-        assert!(run(&mut roster, &MembershipChange::Admit(key(0), member(&"x".repeat(65), false))).is_err());
+        assert!(run(&mut roster, &MembershipChange::Add(key(255), member("x", false))).is_err());
+        run(&mut roster, &MembershipChange::Add(key(0), member("y", false))).unwrap();
+        assert!(run(&mut roster, &MembershipChange::Add(key(0), member(&"x".repeat(65), false))).is_err());
         assert!(run(&mut roster, &MembershipChange::Move(key(0), "x".repeat(65))).is_err());
     }
 }

@@ -10,6 +10,7 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use tokio::sync::watch;
 
 use super::NodeMachine;
+use super::error::DescribeRejection;
 use super::identity::LedgerId;
 use super::node::Node;
 use super::store::LedgerInfo;
@@ -151,7 +152,7 @@ impl<M: NodeMachine> PeerService<M> {
                 match node.ok_or_else(unknown)?.execute_as_leader(command).await.map_err(stopped)? {
                     Ok(target) => Ok(Reply::Done(target)),
                     Err(LeaderError::NotLeader(leader)) => Ok(Reply::NotLeader(leader)),
-                    Err(LeaderError::Rejected(why)) => Ok(Reply::Rejected(why)),
+                    Err(LeaderError::Rejected(why)) => Ok(Reply::NotTransferred(why)),
                 }
             }
         }
@@ -169,10 +170,8 @@ impl<M: NodeMachine> PeerService<M> {
                     members: node.shared.address_book.members(),
                 }
             }
-            Some(_) => {
-                Reply::Rejected("this node's key is not a member of that ledger: admit it first".to_owned())
-            }
-            None => Reply::Rejected("there is no ledger with that name on this node".to_owned()),
+            Some(_) => Reply::NotDescribed(DescribeRejection::NotAMember),
+            None => Reply::NotDescribed(DescribeRejection::UnknownLedger),
         }
     }
 }

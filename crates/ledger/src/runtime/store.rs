@@ -7,7 +7,7 @@
 //! | table | key | value |
 //! |---|---|---|
 //! | `metadata` | `format`, `incarnation` | a number |
-//! | `identity` | `ledger`; `contacts` | the ledger's id and founder; the members to ask while the ledger is unknown |
+//! | `identity` | `ledger`; `contacts`; `members` | the ledger's id and founder; the members to ask while the ledger is unknown; the members that one of them has listed |
 //! | `log_state` | `promised`, `accepted`, `decided`, `snapshot` | the state of the log |
 //! | `log` | slot | an entry, since the snapshot |
 
@@ -16,6 +16,7 @@ use std::path::Path;
 use holdoff_disk::DiskError;
 use holdoff_disk::store::{MetadataTable, OpenError, OpenStore, StoreSchema};
 use holdoff_driver::Disk;
+use holdoff_net::PublicKey;
 use holdoff_paxos::log::{LogId, Record, Snapshot, Term};
 use holdoff_paxos::{Configuration, NodeId, Slot};
 use redb::{Database, ReadableDatabase, ReadableTable, Table, TableDefinition, WriteTransaction};
@@ -24,6 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Error;
 use super::identity::LedgerId;
+use super::roster::LedgerMember;
 use crate::entry::ReplicatedMachine;
 #[cfg(test)]
 use crate::entry::TransactionOf;
@@ -41,7 +43,7 @@ const DECIDED: &str = "decided";
 const SNAPSHOT: &str = "snapshot";
 
 /// The format of the tables. A release reads only its own format.
-const FORMAT: u64 = 4;
+const FORMAT: u64 = 5;
 const SCHEMA: StoreSchema = StoreSchema {
     metadata: METADATA,
     formats: FORMAT..=FORMAT,
@@ -140,19 +142,33 @@ impl Store {
         row.map(|row| decode(row.value(), what)).transpose()
     }
 
-    /// Stores the ledger of this store.
-    pub(super) fn set_ledger(&self, info: &LedgerInfo) -> Result<(), Error> {
-        self.write_identity("ledger", info)
+    /// Returns the members that a contact has listed when this node joined.
+    pub(super) fn listed_members(&self) -> Result<Vec<(PublicKey, LedgerMember)>, Error> {
+        Ok(self.read_identity("members")?.unwrap_or_default())
+    }
+
+    /// Stores the ledger of this store, and the members that a contact has listed.
+    pub(super) fn set_ledger(
+        &self,
+        info: &LedgerInfo,
+        members: &[(PublicKey, LedgerMember)],
+    ) -> Result<(), Error> {
+        self.write_identity(&[("ledger", encode(info)?), ("members", encode(&members)?)])
     }
 
     /// Stores the members to ask for the ledger.
     pub(super) fn set_contacts(&self, contacts: &impl Serialize) -> Result<(), Error> {
-        self.write_identity("contacts", contacts)
+        self.write_identity(&[("contacts", encode(contacts)?)])
     }
 
-    fn write_identity(&self, what: &str, value: &impl Serialize) -> Result<(), Error> {
+    fn write_identity(&self, rows: &[(&str, Vec<u8>)]) -> Result<(), Error> {
         let writing = self.database.begin_write().map_err(disk)?;
-        writing.open_table(IDENTITY).map_err(disk)?.insert(what, encode(value)?.as_slice()).map_err(disk)?;
+        {
+            let mut table = writing.open_table(IDENTITY).map_err(disk)?;
+            for (what, value) in rows {
+                table.insert(*what, value.as_slice()).map_err(disk)?;
+            }
+        }
         writing.commit().map_err(disk)
     }
 

@@ -28,7 +28,9 @@ use super::roster::{LedgerMember, MembershipChange};
 use super::status::{LedgerStatus, NodeStatus};
 use super::store::{LedgerInfo, Store};
 use super::wire::{AppliedHead, Envelope, LeaderCommand};
-use super::{AnswerOf, Error, GoalOf, HistoryEntry, NodeMachine, NodeState, Settings, clock};
+use super::{
+    AnswerOf, Error, GoalOf, HistoryEntry, NodeMachine, NodeState, Settings, TransferRejection, clock,
+};
 use crate::entry::{TxId, TxKey};
 use crate::ledger::{
     self, Consistency, Input, Ledger, Options, Outcome, ReadId, Record, SubmissionId, Verification,
@@ -59,8 +61,6 @@ pub(super) enum Event<M: NodeMachine> {
     History { after: Slot, limit: usize, reply: oneshot::Sender<HistoryReply<M>> },
     /// A caller requests the status.
     Status(oneshot::Sender<LedgerStatus>),
-    /// A member has listed these members.
-    MembersLearned(Vec<(PublicKey, LedgerMember)>),
     /// A caller requests a verification of the history.
     Verify(oneshot::Sender<Verification>),
     /// A caller requests a snapshot that replaces old entries.
@@ -83,7 +83,7 @@ pub(super) enum LeaderError {
     /// This node does not lead. Contains the leader, if known.
     NotLeader(Option<PublicKey>),
     /// The leader has rejected the command.
-    Rejected(String),
+    Rejected(TransferRejection),
 }
 
 /// The parts of which a task is built.
@@ -95,7 +95,7 @@ pub(super) struct TaskParts<M: NodeMachine> {
     pub(super) address: String,
     pub(super) settings: Settings,
     pub(super) store: crate::ledger::Store<NodeState<M>>,
-    pub(super) contacts: Vec<(PublicKey, LedgerMember)>,
+    pub(super) listed_members: Vec<(PublicKey, LedgerMember)>,
     pub(super) address_book: Arc<AddressBook>,
     pub(super) peers: Arc<Peers>,
 }
@@ -112,8 +112,8 @@ pub(super) struct Task<M: NodeMachine> {
     gossip: holdoff_gossip::Node<SecretKey, Ed25519>,
     address_book: Arc<AddressBook>,
     peers: Arc<Peers>,
-    /// The members that a contact has listed. They count until this node finds itself in the roster.
-    contacts: Vec<(PublicKey, LedgerMember)>,
+    /// The members that a contact has listed when this node joined. They count until this node finds itself in the roster.
+    listed_members: Vec<(PublicKey, LedgerMember)>,
     rng: Rng,
     callers: BTreeMap<SubmissionId, oneshot::Sender<Outcome<AnswerOf<M>>>>,
     readers: BTreeMap<ReadId, oneshot::Sender<ReadReply<M>>>,
@@ -157,7 +157,7 @@ impl<M: NodeMachine> Task<M> {
             address,
             settings,
             store,
-            contacts,
+            listed_members,
             address_book,
             peers,
         } = parts;
@@ -168,8 +168,7 @@ impl<M: NodeMachine> Task<M> {
         let log = log::Options { early: true, ..settings.ledger.log };
         let options = Options { log, ..settings.ledger.clone() };
         let core = Ledger::new(me, options, notary, store, now_us, rng.u32(..))?;
-        let electorate =
-            Electorate::new([key.public()]).map_err(|error| Error::Rejected(error.to_string()))?;
+        let electorate = Electorate::from(key.public());
         let watch =
             Watch::new(Group(info.ledger.0), key.clone(), Ed25519, electorate, &settings.gossip, now_us);
         let myself =
@@ -189,7 +188,7 @@ impl<M: NodeMachine> Task<M> {
             gossip,
             address_book,
             peers,
-            contacts,
+            listed_members,
             rng,
             callers: BTreeMap::new(),
             readers: BTreeMap::new(),
@@ -210,12 +209,6 @@ impl<M: NodeMachine> Task<M> {
             counts: super::NodeCounters::default(),
         };
         Ok((task, observed))
-    }
-
-    /// Returns true if this node, with its current storage, is in the roster.
-    pub(super) fn is_known(&self) -> bool {
-        let mine = self.driver.core().state().machine().first.get(&self.key);
-        mine.is_some_and(|member| member.incarnation == Some(self.incarnation))
     }
 
     /// Runs until the host stops the node or all handles are dropped. Returns an error if the node stops by itself.
@@ -300,10 +293,6 @@ impl<M: NodeMachine> Task<M> {
             Event::Compact(reply) => {
                 self.compact_callers.push_back(reply);
                 self.step(Input::Compact);
-            }
-            Event::MembersLearned(members) => {
-                self.contacts = members;
-                self.update_address_book();
             }
             Event::Stop => {}
         }

@@ -139,7 +139,7 @@ impl Cluster {
 
 async fn admit(node: &Node<DefaultMachine>, contact: PeerAddress, name: &str, votes: bool) {
     let member = LedgerMember { name: name.to_owned(), address: contact.address, votes, incarnation: None };
-    let outcome = node.admit(contact.key, member, CONDITION_TIMEOUT).await.unwrap();
+    let outcome = node.add_member(contact.key, member, CONDITION_TIMEOUT).await.unwrap();
     assert!(matches!(outcome, Outcome::Committed { .. }), "{outcome:?}");
 }
 

@@ -2,10 +2,11 @@
 //! fragments.
 
 use bytes::Bytes;
-use holdoff_net::{LinkRole, PublicKey};
+use holdoff_net::{EncodedSize, LinkRole, PublicKey};
 use holdoff_paxos::Slot;
 use serde::{Deserialize, Serialize};
 
+use super::error::{DescribeRejection, TransferRejection};
 use super::identity::LedgerId;
 use super::roster::LedgerMember;
 use super::store::LedgerInfo;
@@ -52,9 +53,8 @@ pub struct AppliedHead {
     pub hash: Hash,
 }
 
-impl Packet {
-    /// Returns the approximate encoded size.
-    pub(super) fn bytes(&self) -> usize {
+impl EncodedSize for Packet {
+    fn encoded_bytes(&self) -> usize {
         const OVERHEAD: usize = 64;
         match &self.envelope {
             Envelope::PeerStatus(_) => OVERHEAD,
@@ -63,7 +63,9 @@ impl Packet {
             }
         }
     }
+}
 
+impl Packet {
     /// Splits a long message into packets that fit into frames.
     pub(super) fn split(self) -> Vec<Self> {
         let Self { ledger, incarnation, envelope } = self;
@@ -126,8 +128,10 @@ pub(super) enum Reply {
     NotLeader(Option<PublicKey>),
     /// The command is executed, for this node.
     Done(PublicKey),
-    /// The request is rejected, for this reason.
-    Rejected(String),
+    /// The leader has not transferred leadership.
+    NotTransferred(TransferRejection),
+    /// The replying node does not describe the ledger.
+    NotDescribed(DescribeRejection),
 }
 
 #[cfg(test)]
@@ -146,7 +150,7 @@ mod tests {
             let Envelope::Message(expected) = whole.envelope.clone() else { unreachable!() };
             let (mut reassembly, mut found) = (Reassembly::default(), None);
             for packet in whole.split() {
-                assert!(packet.bytes() < MAX_FRAME_BYTES);
+                assert!(packet.encoded_bytes() < MAX_FRAME_BYTES);
                 assert!(found.is_none());
                 found = match packet.envelope {
                     Envelope::Message(bytes) => Some(bytes),

@@ -16,8 +16,8 @@ use super::node::{key, options};
 use crate::ledger::faulty::{FaultyLedger, LedgerFault};
 use crate::machine::{Command, Commands, KeyValue, Values};
 use crate::{
-    ChangeError, Consistency, Input, Ledger, Message, MessageOf, Outcome, Output, OutputOf, ReadId, Store,
-    SubmissionId, TxId, TxKey, coalesce_appends,
+    ChangeError, Consistency, Input, Ledger, Message, MessageOf, Options, Outcome, Output, OutputOf, ReadId,
+    Store, SubmissionId, TxId, TxKey, coalesce_appends,
 };
 
 type Delivery = (NodeId, NodeId, MessageOf<KeyValue>);
@@ -33,6 +33,9 @@ pub(super) struct TestCluster {
     apart: Option<(NodeId, NodeId)>,
     /// True if messages that submit transactions are lost.
     loses_submissions: bool,
+    /// The node whose disk stores nothing.
+    hung_disk: Option<usize>,
+    options: Options,
     answered: Vec<ReadId>,
     pub(super) ended: Vec<(TxId, Outcome<Values>)>,
     rerouted: Vec<(TxId, NodeId, NodeId)>,
@@ -61,10 +64,14 @@ pub(super) fn add() -> Commands {
 impl TestCluster {
     /// Creates the nodes, of which the first `voters` vote.
     pub(super) fn new(voters: usize, nodes: usize) -> Self {
+        Self::with_options(voters, nodes, options())
+    }
+
+    fn with_options(voters: usize, nodes: usize, options: Options) -> Self {
         let voters = Configuration::new((1..=voters).map(id)).unwrap();
         let node = |number| {
             let store = Ledger::<KeyValue, TestNotary>::empty(voters.clone());
-            (Self::ledger(number, store.clone(), 0), store)
+            (Self::ledger(number, options.clone(), store.clone(), 0), store)
         };
         Self {
             nodes: (1..=nodes).map(node).collect(),
@@ -72,6 +79,8 @@ impl TestCluster {
             cut_off: Vec::new(),
             apart: None,
             loses_submissions: false,
+            hung_disk: None,
+            options,
             answered: Vec::new(),
             ended: Vec::new(),
             rerouted: Vec::new(),
@@ -83,11 +92,12 @@ impl TestCluster {
 
     fn ledger(
         number: usize,
+        options: Options,
         store: Store<KeyValue>,
         now_us: u64,
     ) -> Driver<FaultyLedger<KeyValue, TestNotary>> {
         let (me, roll) = (id(number), roll_of(number)());
-        let ledger = FaultyLedger::new(me, options(), TestNotary(me), store, now_us, roll).unwrap();
+        let ledger = FaultyLedger::new(me, options, TestNotary(me), store, now_us, roll).unwrap();
         Driver::new(ledger, WriteOptions::default())
     }
 
@@ -97,20 +107,22 @@ impl TestCluster {
 
     pub(super) fn restart(&mut self, number: usize) {
         let store = self.nodes[number - 1].1.clone();
-        self.nodes[number - 1].0 = Self::ledger(number, store, self.now_us);
+        self.nodes[number - 1].0 = Self::ledger(number, self.options.clone(), store, self.now_us);
     }
 
     pub(super) fn step(&mut self, number: usize, input: Input<KeyValue>) {
         let (driver, store) = &mut self.nodes[number - 1];
         let (now_us, mut roll) = (self.now_us, roll_of(number));
         driver.step(now_us, &mut roll, input);
-        let stored = driver.write_through(now_us, &mut roll, |records| {
-            for record in records {
-                store.apply(record);
-            }
-            Ok::<_, Infallible>(())
-        });
-        let Ok(()) = stored;
+        if self.hung_disk != Some(number) {
+            let stored = driver.write_through(now_us, &mut roll, |records| {
+                for record in records {
+                    store.apply(record);
+                }
+                Ok::<_, Infallible>(())
+            });
+            let Ok(()) = stored;
+        }
         for output in driver.take_outputs() {
             self.perform(number, output);
         }
@@ -409,6 +421,20 @@ fn a_single_voter_commits_when_its_disk_has_the_entry() {
         matches!(ended[..], [Output::Ended(SubmissionId(1), Outcome::Committed { index: Slot(2), .. })]),
         "committed without a tick: {ended:?}"
     );
+}
+
+/// A forwarded submission and the answer to its caller depend on no record of the node that forwards it.
+#[test]
+fn a_follower_whose_disk_hangs_forwards_submissions_and_answers_their_callers() {
+    let mut options = options();
+    options.log.early = true;
+    let mut cluster = TestCluster::with_options(3, 3, options);
+    cluster.pass(1_000_000);
+    let follower = cluster.leader() % 3 + 1;
+    cluster.hung_disk = Some(follower);
+    cluster.submit(follower, 1);
+    cluster.pass(200_000);
+    assert!(matches!(cluster.ended[..], [(TxId(1), Outcome::Committed { .. })]), "{:?}", cluster.ended);
 }
 
 /// Each submission ends at its own deadline, with what is known then.

@@ -15,6 +15,7 @@ use holdoff_testbed::fault::is_injected;
 
 use super::QUIET_US;
 use super::oracle::Oracle;
+use super::properties::Violation;
 use crate::ledger::faulty::{FaultyLedger, LedgerFault};
 use crate::machine::{Command, Commands, Key, KeyValue, Values};
 use crate::{
@@ -100,15 +101,14 @@ impl Core for WatchedLedger {
     fn step(&mut self, now_us: u64, roll: Roll<'_>, input: Input<KeyValue>) -> LedgerStep<KeyValue> {
         let before = *self.counts();
         let step = Core::step(&mut self.0, now_us, roll, input);
-        let (me, now) = (self.me, self.counts());
+        let now = self.counts();
         Oracle::with(|oracle| {
             oracle.count("history fetched", now.fetched - before.fetched);
             oracle.count("state fetched", now.states - before.states);
             oracle.count("refused", now.refused - before.refused);
-            step.records().iter().for_each(|record| oracle.logged(me, record));
-            step.early().iter().for_each(|output| oracle.sent_early(me, output));
+            oracle.stepped(self.me, &step);
+            oracle.look_at(self);
         });
-        Oracle::with(|oracle| oracle.look_at(me, self));
         step
     }
 }
@@ -174,8 +174,8 @@ impl SimHost for LedgerHost {
             Output::Changed(to, slot) => Oracle::with(|oracle| oracle.changed(&to, slot)),
             Output::ChangeFailed(_, why) => Oracle::with(|oracle| oracle.not_changed(why)),
             Output::Diverged(divergence) => {
-                let me = self.me;
-                Oracle::with(|oracle| oracle.fail(format!("{me:?} has stopped: {divergence}")));
+                let violation = Violation::Diverged { node: self.me, divergence };
+                Oracle::with(|oracle| oracle.violations.push(violation));
             }
         }
     }
@@ -261,7 +261,7 @@ impl LedgerHost {
             self.submit(tx, turn);
         }
         if turn.rng().happens(0.05)
-            && let Some(tx) = Oracle::with(Oracle::take_unknown)
+            && let Some(tx) = Oracle::with(|oracle| oracle.later.pop())
         {
             Oracle::with(|oracle| oracle.count("submitted again later", 1));
             self.submit(tx, turn);
@@ -271,7 +271,7 @@ impl LedgerHost {
                 *[Consistency::Local, Consistency::Quorum, Consistency::Lease, Consistency::Lease]
                     .get(usize::try_from(turn.rng().between(0, 3)).unwrap())
                     .unwrap();
-            let read = Oracle::with(|oracle| oracle.new_read(consistency));
+            let read = Oracle::with(|oracle| oracle.reads.begin(consistency));
             turn.step(Input::Read { read, goal: vec![Command::Get(key(0))], consistency });
         }
         if Oracle::with(|oracle| !oracle.is_healed) && turn.rng().happens(0.02) {
@@ -287,7 +287,7 @@ impl LedgerHost {
     }
 
     fn submit(&mut self, tx: TxKey, turn: &mut Turn<'_, '_, Self>) {
-        Oracle::with(|oracle| oracle.submitted(self.me, tx));
+        Oracle::with(|oracle| oracle.outcomes.submitted(self.me, tx));
         let goal = some_goal(turn.rng());
         let submission = SubmissionId(Oracle::with(Oracle::new_submission));
         self.submissions.insert(submission, tx.id);
@@ -331,9 +331,8 @@ impl LedgerHost {
     /// Submits a transaction that ended as `Unknown` again, under the same id: at once at this node, or later at any node.
     fn ended(&mut self, submission: SubmissionId, outcome: &Outcome<Values>, turn: &mut Turn<'_, '_, Self>) {
         let Some(tx_id) = self.submissions.remove(&submission) else {
-            return Oracle::with(|oracle| {
-                oracle.fail(format!("{submission:?} has ended twice: {outcome:?}"));
-            });
+            let violation = Violation::EndedTwice { submission, outcome: Box::new(outcome.clone()) };
+            return Oracle::with(|oracle| oracle.violations.push(violation));
         };
         let now_us = turn.now_us().saturating_sub(kernel::Skew::EPOCH_US);
         let healed_us = now_us.saturating_sub(super::FAULTS_US);
@@ -349,7 +348,7 @@ impl LedgerHost {
         if turn.rng().happens(0.5) {
             self.submit(tx, turn);
         } else {
-            Oracle::with(|oracle| oracle.submit_later(tx));
+            Oracle::with(|oracle| oracle.later.push(tx));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A connection as seen by its callers.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
@@ -8,9 +9,10 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::clock::{self, Instant};
+use crate::connection::ConnectionEnd;
 use crate::queue::{QueueError, Sender};
 use crate::wire::{AnnouncedLimits, Frame, Payload};
-use crate::{ConnectionLimits, HandlerError, metrics};
+use crate::{CloseReason, ConnectionLimits, HandlerError, metrics};
 
 /// The answer to a call.
 pub(super) type CallResult = Result<Bytes, HandlerError>;
@@ -44,7 +46,7 @@ pub(crate) struct Connection {
 #[derive(Debug, Default)]
 struct PendingCalls {
     waiting: HashMap<u64, oneshot::Sender<CallResult>>,
-    ended: Option<String>,
+    ended: Option<Arc<ConnectionEnd>>,
 }
 
 impl Connection {
@@ -120,15 +122,17 @@ impl Connection {
     }
 
     /// Ends the connection: every waiting call fails.
-    pub(super) fn close(&self, why: String) {
+    pub(super) fn close(&self, why: Arc<ConnectionEnd>) {
         self.permits.close();
         let mut calls = self.calls.lock();
         calls.ended = Some(why);
         calls.waiting.clear();
     }
 
-    pub(super) fn why_lost(&self) -> String {
-        self.calls.lock().ended.clone().unwrap_or_default()
+    /// Returns the reason why the connection has ended. Without one, the task of the link was dropped.
+    pub(super) fn why_lost(&self) -> Arc<ConnectionEnd> {
+        let dropped = || Arc::new(ConnectionEnd::ClosedLocally(CloseReason::Disconnected));
+        self.calls.lock().ended.clone().unwrap_or_else(dropped)
     }
 
     fn check_size(&self, message: &Bytes) -> Result<(), CallError> {
@@ -197,11 +201,11 @@ mod tests {
         let (call, deadline) = (Bytes::from_static(b"x"), clock::after(Duration::from_secs(60)));
         let over = async {
             receiver.recv().await.unwrap();
-            connection.close("the cable was close_request".to_owned());
+            connection.close(Arc::new(ConnectionEnd::WriteTimeout(Duration::from_secs(3))));
         };
         let (outcome, ()) = tokio::join!(connection.call(deadline, &call), over);
         assert_eq!(outcome, Err(CallError::Lost));
-        assert_eq!(connection.why_lost(), "the cable was close_request");
+        assert_eq!(connection.why_lost().to_string(), "the peer read nothing for 3s");
         assert_eq!(connection.call(deadline, &call).await, Err(CallError::NotSent));
         assert_eq!(connection.send(&call).await, Err(CallError::NotSent));
         assert_eq!(receiver.try_recv(), None);

@@ -4,6 +4,7 @@
 //! when the link connects again. [`Driver`] runs both in one task.
 
 use std::convert::Infallible;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ use crate::metrics::{self, Side};
 use crate::queue::queue;
 use crate::transport::Stream;
 use crate::wire::{AnnouncedLimits, Decoder, Frame, MAX_HANDSHAKE_FRAME, Malformed, NoFrame, VERSION};
-use crate::{CloseReason, Error, HandlerError, LinkOptions, PublicKey, tls};
+use crate::{CloseReason, Error, HandlerError, LinkOptions, LinkRole, PublicKey, tls};
 
 /// A connection that lasted at least this long resets the history of failures.
 const STEADY: Duration = Duration::from_secs(5);
@@ -66,16 +67,19 @@ impl Backoff {
             DisconnectCause::Refused(reason) if !reason.is_transient() => {
                 Error::Refused { peer: remote.key, reason: *reason, next_attempt }
             }
-            cause => {
-                let (since, why) = (clock::since(self.since), cause.why());
-                Error::Unreachable { peer: remote.key, since, next_attempt, why }
+            DisconnectCause::Incompatible { .. } => {
+                Error::Incompatible { peer: remote.key, source: self.cause.clone(), next_attempt }
+            }
+            _ => {
+                let (since, source) = (clock::since(self.since), self.cause.clone());
+                Error::Unreachable { peer: remote.key, since, next_attempt, source }
             }
         }
     }
 
     pub(super) fn status(&self) -> LinkStatus {
         let next_attempt = self.next_attempt.map(clock::until);
-        LinkStatus::Waiting { since: clock::since(self.since), next_attempt, why: self.cause.why() }
+        LinkStatus::Waiting { since: clock::since(self.since), next_attempt, why: self.cause.to_string() }
     }
 }
 
@@ -224,13 +228,14 @@ impl Driver {
             never = leave => match never {},
             over = connection::run(reading, writer) => over,
         };
-        let cause = match &ended {
+        let ended = Arc::new(ended);
+        let cause = match &*ended {
             _ if departing.is_cancelled() => DisconnectCause::Refused(CloseReason::ShuttingDown),
             ConnectionEnd::ClosedByPeer(reason) => DisconnectCause::Refused(*reason),
-            ended => DisconnectCause::Transient(ended.to_string()),
+            _ => DisconnectCause::Ended(ended.clone()),
         };
         tracing::debug!(peer, why = %ended, "disconnected");
-        connection.close(ended.to_string());
+        connection.close(ended);
         // Callers get the outcome now; the closing frame is sent in the background.
         closing.map(tokio::spawn);
         self.reconnect.connection_lasted(clock::since(began));
@@ -303,40 +308,67 @@ async fn read_one<R: AsyncRead + Unpin>(
 }
 
 /// The reason why there is no connection.
-#[derive(Clone, Debug)]
+#[derive(Debug, thiserror::Error)]
 enum DisconnectCause {
-    /// A failure that may pass without intervention.
-    Transient(String),
+    /// The transport or TLS failed.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The connection was not open in time.
+    #[error("no connection within {0:?}")]
+    Timeout(Duration),
+    /// The peer closed the connection instead of sending a welcome.
+    #[error("the peer closed the connection without a reason")]
+    ClosedEarly,
+    /// The peer sent bytes that violate the protocol.
+    #[error("{0}")]
+    Malformed(#[from] Malformed),
+    /// The peer sent another frame before its welcome.
+    #[error("the first frame of the peer was not a welcome")]
+    NotAWelcome,
+    /// The connection was open and has ended.
+    #[error("{0}")]
+    Ended(#[source] Arc<ConnectionEnd>),
     /// The server showed this other key.
+    #[error("the server at its address has the key {0}")]
     WrongKey(PublicKey),
     /// The peer refused the connection.
-    Refused(CloseReason),
+    #[error("{0}")]
+    Refused(#[source] CloseReason),
+    /// The peer's welcome names a version that this side does not speak.
+    #[error(
+        "the peer chose version {version} of the protocol and version {role_version} of the role, and this side speaks \
+         version {VERSION} and {role}: upgrade the older side"
+    )]
+    Incompatible { version: u16, role_version: u16, role: LinkRole },
 }
 
 impl DisconnectCause {
     /// Returns whether a later attempt may succeed without an operator's intervention.
     fn is_transient(&self) -> bool {
         match self {
-            Self::Transient(_) => true,
-            Self::WrongKey(_) => false,
+            Self::WrongKey(_) | Self::Incompatible { .. } => false,
             Self::Refused(reason) => reason.is_transient(),
-        }
-    }
-
-    fn why(&self) -> String {
-        match self {
-            Self::Transient(why) => why.clone(),
-            Self::WrongKey(shown) => format!("the server at its address has the key {shown}"),
-            Self::Refused(reason) => reason.to_string(),
+            Self::Io(_)
+            | Self::Timeout(_)
+            | Self::ClosedEarly
+            | Self::Malformed(_)
+            | Self::NotAWelcome
+            | Self::Ended(_) => true,
         }
     }
 
     /// Returns the label value used in metrics.
     fn name(&self) -> &'static str {
         match self {
-            Self::Transient(_) => "unreachable",
             Self::WrongKey(_) => "wrong_key",
             Self::Refused(_) => "refused",
+            Self::Incompatible { .. } => "incompatible",
+            Self::Io(_)
+            | Self::Timeout(_)
+            | Self::ClosedEarly
+            | Self::Malformed(_)
+            | Self::NotAWelcome
+            | Self::Ended(_) => "unreachable",
         }
     }
 }
@@ -355,16 +387,16 @@ async fn open(
     options: &LinkOptions,
 ) -> Result<OpenedConnection, DisconnectCause> {
     let opening = async {
-        let stream = options.transport.connect(&remote.address).await.map_err(|error| transient(&error))?;
+        let stream = options.transport.connect(&remote.address).await?;
         let connecting = TlsConnector::from(config).connect(tls::no_name(), stream);
         let stream = connecting.await.map_err(|error| match tls::shown(&error) {
             Some(shown) => DisconnectCause::WrongKey(shown),
-            None => transient(&error),
+            None => DisconnectCause::Io(error),
         })?;
         exchange_hello(stream, options).await
     };
     let limit = options.connect_timeout;
-    let late = |_| Err(DisconnectCause::Transient(format!("no connection within {limit:?}")));
+    let late = |_| Err(DisconnectCause::Timeout(limit));
     clock::within(limit, opening).await.unwrap_or_else(late)
 }
 
@@ -385,11 +417,9 @@ async fn exchange_hello(
     let written = written.await;
     let mut decoder = Decoder::new(MAX_HANDSHAKE_FRAME);
     let body = decoder.next(&mut stream).await.map_err(|none| match (none, written) {
-        (_, Err(error)) | (NoFrame::Failed(error), Ok(())) => transient(&error),
-        (NoFrame::Malformed(malformed), _) => DisconnectCause::Transient(malformed.to_string()),
-        (NoFrame::End, _) => {
-            DisconnectCause::Transient("the peer closed the connection without a reason".to_owned())
-        }
+        (_, Err(error)) | (NoFrame::Failed(error), Ok(())) => DisconnectCause::Io(error),
+        (NoFrame::Malformed(malformed), Ok(())) => DisconnectCause::Malformed(malformed),
+        (NoFrame::End, Ok(())) => DisconnectCause::ClosedEarly,
     })?;
     match Frame::read(&body) {
         Ok(Frame::Welcome { version: VERSION, role_version, terms: theirs })
@@ -398,18 +428,13 @@ async fn exchange_hello(
             decoder.set_limit(options.limits.max_frame);
             Ok(OpenedConnection { stream, decoder, theirs, role_version })
         }
-        Ok(Frame::Welcome { version, role_version, .. }) => Err(DisconnectCause::Transient(format!(
-            "the peer chose version {version} of the protocol and version {role_version} of the role, and this side speaks \
-             version {VERSION} and {}: upgrade the older side",
-            options.role
-        ))),
+        Ok(Frame::Welcome { version, role_version, .. }) => {
+            Err(DisconnectCause::Incompatible { version, role_version, role: options.role.clone() })
+        }
         Ok(Frame::Close { reason }) => Err(DisconnectCause::Refused(reason)),
-        _ => Err(DisconnectCause::Transient("the first frame of the peer was not a welcome".to_owned())),
+        Ok(_) => Err(DisconnectCause::NotAWelcome),
+        Err(malformed) => Err(malformed.into()),
     }
-}
-
-fn transient(error: &std::io::Error) -> DisconnectCause {
-    DisconnectCause::Transient(error.to_string())
 }
 
 /// The failed attempts since the last steady connection.

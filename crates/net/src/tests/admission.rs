@@ -5,8 +5,10 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use holdoff_policy::{Class, ClassMap, Classify as _};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::{Meter, Raw, TestServer, any_peer, echo, new_key, quick, soon, until};
+use super::{Meter, Raw, TestServer, any_peer, echo, new_key, quick, raw_server, soon, until};
 use crate::role::RoleOffer;
 use crate::wire::{AnnouncedLimits, Frame};
 use crate::{
@@ -227,6 +229,34 @@ async fn two_sides_use_the_highest_version_of_a_role_that_both_speak() {
     let refused = newer.call(PING).await.unwrap_err();
     assert!(refused.to_string().contains("it speaks the versions 2 to 3 of this role"), "{refused}");
     assert_eq!(newer.role_version(), None);
+}
+
+/// Only an upgrade helps, so the link does not connect again soon.
+#[tokio::test]
+async fn a_link_whose_server_chooses_another_version_of_the_role_retries_slowly() {
+    let meter = Meter::new();
+    let (listener, acceptor, remote) = raw_server(&new_key()).await;
+    tokio::spawn(async move {
+        let welcome =
+            Frame::Welcome { version: 1, role_version: 4, terms: ConnectionLimits::default().terms() };
+        loop {
+            let mut stream = acceptor.accept(listener.accept().await.unwrap().0).await.unwrap();
+            stream.write_all(&welcome.to_bytes()).await.unwrap();
+            stream.flush().await.unwrap();
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+        }
+    });
+    let options = LinkOptions { role: LinkRole::new("ledger", 2..=3), ..slowly() };
+    let (link, _pushes) = Link::new(&new_key(), remote.clone(), options).unwrap();
+    let error = soon(link.call(PING)).await.unwrap_err();
+    let Error::Incompatible { peer, source, next_attempt } = &error else { panic!("{error}") };
+    assert_eq!(*peer, remote.key);
+    assert!(source.to_string().contains("version 4 of the role"), "{source}");
+    assert!(source.to_string().contains("ledger 2 to 3"), "{source}");
+    assert!(next_attempt.unwrap() > Duration::from_secs(50), "the next attempt is late: {error}");
+    assert!(!error.is_transient() && !error.may_have_executed());
+    assert_eq!(error.classify(&ClassMap::default()).class(), Class::Permanent);
+    assert_eq!((meter.of("connects_total incompatible"), meter.of("calls_total incompatible")), (1, 1));
 }
 
 #[tokio::test]

@@ -149,7 +149,10 @@ async fn both_sides_detect_a_vanished_peer() {
     let error = link.call_within(Duration::from_millis(20), PING).await.unwrap_err();
     assert!(matches!(error, Error::Deadline { is_sent: true, .. }), "{error}");
     let error = link.call(PING).await.unwrap_err();
-    assert!(matches!(&error, Error::Lost { why } if why == "the peer sent nothing for 200ms"), "{error}");
+    assert!(
+        matches!(&error, Error::Lost { source } if source.to_string() == "the peer sent nothing for 200ms"),
+        "{error}"
+    );
     server.left().await;
     switch.send_replace(true);
     server.joined().await;

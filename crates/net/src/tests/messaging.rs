@@ -208,7 +208,10 @@ async fn shutdown_answers_the_calls_in_flight() {
     let stopping = tokio::spawn(server.inner.shutdown(LONG));
     super::until(|| link.status() != LinkStatus::Connected).await;
     let error = link.call(Bytes::from_static(b"new")).await.unwrap_err();
-    assert!(matches!(&error, Error::Unreachable { why, .. } if why == "it is shutting down"), "{error}");
+    assert!(
+        matches!(&error, Error::Unreachable { source, .. } if source.to_string() == "it is shutting down"),
+        "{error}"
+    );
     gate.add_permits(10);
     for (number, call) in calls.into_iter().enumerate() {
         assert_eq!(soon(call).await.unwrap().unwrap(), [u8::try_from(number).unwrap()].as_slice());

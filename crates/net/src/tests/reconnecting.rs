@@ -3,17 +3,23 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use holdoff_policy::{ClassMap, Classify as _, Growth, Jitter, Policy};
+use holdoff_policy::{Class, ClassMap, Classify as _, Growth, Jitter, Policy};
 use tokio::net::TcpListener;
 
 use super::{Meter, TestServer, any_peer, echo, new_key, quick, soon, until};
-use crate::{Error, Link, LinkOptions, LinkStatus, PeerAddress, PushEvent};
+use crate::{CloseReason, Error, Link, LinkOptions, LinkStatus, PeerAddress, PushEvent};
 
 const PING: Bytes = Bytes::from_static(b"ping");
 
 /// Returns an address without a listener.
 async fn nowhere() -> String {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string()
+}
+
+/// Returns the error of the transport among the sources of an error.
+fn io_error(error: &Error) -> Option<&std::io::Error> {
+    let sources = std::iter::successors(std::error::Error::source(error), |error| error.source());
+    sources.filter_map(|source| source.downcast_ref()).next()
 }
 
 fn policy(wait: Duration, attempts: u32) -> Policy {
@@ -28,12 +34,13 @@ async fn calls_to_an_unreachable_peer_fail_at_once_with_the_time_of_the_next_att
     let (link, _pushes) = Link::new(&new_key(), remote.clone(), options).unwrap();
     for _ in 0..50 {
         let error = link.call(PING).await.unwrap_err();
-        let Error::Unreachable { peer, since, next_attempt: Some(next_attempt), why } = &error else {
+        let Error::Unreachable { peer, since, next_attempt: Some(next_attempt), .. } = &error else {
             panic!("{error}")
         };
         assert_eq!(*peer, remote.key);
         assert!(*since < Duration::from_secs(50) && *next_attempt > Duration::from_secs(50), "{error}");
-        assert!(why.contains("refused"), "{error}");
+        let refused = io_error(&error).map(std::io::Error::kind);
+        assert_eq!(refused, Some(std::io::ErrorKind::ConnectionRefused), "{error:?}");
         assert!(error.is_transient() && !error.may_have_executed());
         assert_eq!(error.classify(&ClassMap::default()).retry_after(), Some(*next_attempt));
     }
@@ -75,8 +82,12 @@ async fn a_call_on_a_lost_connection_may_have_executed() {
     tokio::task::yield_now().await;
     peer.disconnect();
     let error = soon(call).await.unwrap().unwrap_err();
-    assert!(matches!(&error, Error::Lost { why } if why == "it disconnected this peer"), "{error}");
+    let Error::Lost { source } = &error else { panic!("{error}") };
+    assert_eq!(source.to_string(), "it disconnected this peer");
+    let reason = source.source().and_then(|reason| reason.downcast_ref::<CloseReason>());
+    assert_eq!(reason, Some(&CloseReason::Disconnected));
     assert!(error.is_transient() && error.may_have_executed());
+    assert_eq!(error.classify(&ClassMap::default()).class(), Class::Transient);
     assert_eq!(server.joined().await.key(), peer.key(), "the link reconnects without a call");
 }
 
@@ -113,7 +124,7 @@ async fn a_call_waits_for_a_connection_no_longer_than_its_deadline() {
     assert!(matches!(error, Error::Deadline { is_sent: false, .. }), "{error}");
     let error = soon(link.call(PING)).await.unwrap_err();
     assert!(
-        matches!(&error, Error::Unreachable { why, .. } if why == "no connection within 200ms"),
+        matches!(&error, Error::Unreachable { source, .. } if source.to_string() == "no connection within 200ms"),
         "{error}"
     );
     drop(link.send(PING).await);

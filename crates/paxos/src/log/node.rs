@@ -1,6 +1,7 @@
 //! A node of the log: its inputs, its outputs, and the step function.
 
 use holdoff_driver::{Core, Roll, Step, StepOf};
+use serde::{Deserialize, Serialize};
 
 use super::election::Votes;
 use super::progress::Progress;
@@ -80,7 +81,7 @@ pub enum Output<V, S> {
 }
 
 /// The reason for a rejection. The node's state has not changed.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, thiserror::Error)]
 pub enum Rejection {
     /// Another node leads, or there is no leader.
     #[error("this node is not the leader: retry at {0:?}")]

@@ -10,6 +10,9 @@
 
 mod machine;
 mod oracle;
+mod properties;
+
+use std::fmt;
 
 use holdoff_driver::faulty::DriverFault;
 use holdoff_sim::kernel::{FaultCounters, LinkModel, SimRng, World};
@@ -20,6 +23,7 @@ use holdoff_testbed::fault::inject;
 use super::faults::LogFault;
 use machine::Machine;
 use oracle::{Oracle, Plan, RunReport};
+use properties::Violation;
 
 /// The end of the fault phase, and the end of the run, by which all voters must have recovered.
 const FAULTS_US: u64 = 6_000_000;
@@ -41,7 +45,15 @@ fn is_early(seed: u64) -> bool {
     seed % 2 == 1
 }
 
-fn run(seed: u64) -> Result<(FaultCounters, RunReport), String> {
+/// A run that violates a property, and its drawn parameters.
+#[derive(Debug, thiserror::Error)]
+#[error("{violation}\n{drawn}")]
+struct FailedRun {
+    violation: Violation,
+    drawn: String,
+}
+
+fn run(seed: u64) -> Result<(FaultCounters, RunReport), FailedRun> {
     let mut rng = SimRng::of(seed, u64::MAX);
     let nodes = u32::try_from(rng.between(3, 7)).unwrap();
     let all_vote = rng.happens(0.35);
@@ -61,15 +73,15 @@ fn run(seed: u64) -> Result<(FaultCounters, RunReport), String> {
     storm.begin(&mut world);
     let times = rng.between(0, 2);
     STORM.crash_exposed(&mut world, &mut rng, lost, times, |world, node| {
-        world.node(node).is_some() && Oracle::with(|oracle| oracle.is_ahead(machine::name(node)))
+        world.node(node).is_some() && Oracle::with(|oracle| oracle.write_ahead.is_ahead(machine::name(node)))
     });
     world.run_until(FAULTS_US);
-    Oracle::with(|oracle| oracle.healed_us = Some(world.now_us()));
+    Oracle::with(|oracle| oracle.recovery.healed(world.now_us()));
     heal(&mut world, LinkModel::default(), lost);
     world.run_until(HEALED_US);
     let faults = *world.faults();
-    let drawn = |violation| format!("{violation}\n{nodes} nodes, {plan:?}\n{link:?}\n{storm:?}");
-    let ran = Oracle::end(&world).map_err(drawn)?;
+    let drawn = || format!("{nodes} nodes, {plan:?}\n{link:?}\n{storm:?}");
+    let ran = Oracle::end(&world).map_err(|violation| FailedRun { violation, drawn: drawn() })?;
     Ok((faults, ran))
 }
 
@@ -108,34 +120,33 @@ fn the_same_seed_gives_the_same_run() {
     }
 }
 
+/// Asserts that the simulation finds a defect, by a violation of this kind.
+fn assert_is_found(fault: impl Copy + fmt::Debug + 'static, seeds: u64, is_expected: fn(&Violation) -> bool) {
+    let found = (0..seeds).find_map(|seed| Some((seed, inject(fault, || run(seed)).err()?)));
+    let (seed, failed) = found.unwrap_or_else(|| panic!("{fault:?} is not found by {seeds} seeds"));
+    println!("{fault:?}: found by seed {seed}: {failed}");
+    assert!(is_expected(&failed.violation), "{}", failed.violation);
+}
+
 #[test]
 fn a_driver_that_sends_before_it_stores_is_found() {
-    let fault = DriverFault::SendBeforeStore;
-    let found = (0..400).find_map(|seed| Some((seed, inject(fault, || run(seed)).err()?)));
-    println!("{found:?}");
-    assert!(found.is_some());
+    assert_is_found(DriverFault::SendBeforeStore, 400, |found| matches!(found, Violation::Durability(_)));
 }
 
 #[test]
 fn counting_unstored_entries_is_found() {
-    let found = (0..400).find_map(|seed| Some((seed, inject(LogFault::CountUnstored, || run(seed)).err()?)));
-    println!("{found:?}");
-    assert!(found.is_some());
+    assert_is_found(LogFault::CountUnstored, 400, |found| matches!(found, Violation::Durability(_)));
 }
 
 /// The log's other defect takes some thousand seeds to appear here; the model finds it at once.
 #[test]
 fn appending_without_a_log_match_is_found() {
-    let found =
-        (0..400).find_map(|seed| Some((seed, inject(LogFault::AppendWithoutMatch, || run(seed)).err()?)));
-    println!("{found:?}");
-    assert!(found.is_some());
+    assert_is_found(LogFault::AppendWithoutMatch, 400, |found| matches!(found, Violation::Durability(_)));
 }
 
 #[test]
 fn comparing_terms_across_configurations_is_found() {
-    let fault = LogFault::CompareAcrossConfigurations;
-    let found = (0..4000).find_map(|seed| Some((seed, inject(fault, || run(seed)).err()?)));
-    println!("{found:?}");
-    assert!(found.is_some());
+    assert_is_found(LogFault::CompareAcrossConfigurations, 4000, |found| {
+        matches!(found, Violation::NoLeader)
+    });
 }

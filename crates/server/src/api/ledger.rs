@@ -42,8 +42,8 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(read))
         .routes(routes!(value))
         .routes(routes!(verify))
-        .routes(routes!(act::admit))
-        .routes(routes!(act::dismiss))
+        .routes(routes!(act::add_member))
+        .routes(routes!(act::remove_member))
         .routes(routes!(act::step_down))
         .routes(routes!(act::snapshot));
     BODY_RULES.apply(routes)

@@ -138,7 +138,7 @@ async fn summarize(acceptor: &LocalAcceptor, query: CouncilQuery) -> AcceptorSum
         node: acceptor.node_id(),
         incarnation: acceptor.incarnation(),
         started_at: acceptor.started_at,
-        stopped: inspector.stopped(),
+        stopped: inspector.stopped().map(|why| why.to_string()),
         recent: recent(&stats.recent),
         requests: stats.requests.iter().map(|(kind, count)| (*kind, formatting::number(*count))).collect(),
         rejected: bars(stats.refused.iter().map(reason).collect()),

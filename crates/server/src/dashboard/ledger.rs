@@ -48,7 +48,7 @@ struct LedgerSummary {
 
 /// The state of the selected ledger.
 enum LedgerState {
-    /// No member has admitted this node.
+    /// No member has added this node.
     Joining,
     /// The node did not report its status, for this reason.
     Unavailable(String),

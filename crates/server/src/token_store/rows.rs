@@ -117,5 +117,5 @@ pub(super) fn sql_error(error: impl Into<holdoff_sql::Error>) -> Error {
 pub(super) fn unknown_scheme(url: &str) -> Error {
     let why = "the scheme is unknown; expected sqlite:FILE, sqlite::memory: or postgres://USER@HOST/DATABASE";
     let url = holdoff_sql::without_password(url);
-    sql_error(holdoff_sql::Error::InvalidUrl { url, why: why.to_owned() })
+    sql_error(holdoff_sql::Error::InvalidUrl { url, source: why.into() })
 }

@@ -151,7 +151,7 @@ impl LedgerView {
         }
     }
 
-    /// Returns the representation of a ledger to which no member has admitted this node yet.
+    /// Returns the representation of a ledger to which no member has added this node yet.
     pub(crate) fn joining(ledgers: &Ledgers, namespace: &str) -> Self {
         let contact = ledgers.contact();
         Self {
@@ -376,11 +376,13 @@ pub(crate) fn is_own(written: &WrittenEntry) -> bool {
 /// Returns the goal as text.
 pub(crate) fn goal_text(goal: &GoalOf<DefaultMachine>) -> String {
     match goal {
-        Either::First(MembershipChange::Admit(key, member)) => format!("admit {}", member_text(key, member)),
+        Either::First(MembershipChange::Add(key, member)) => {
+            format!("add member {}", member_text(key, member))
+        }
         Either::First(MembershipChange::Connect(key, life)) => {
             format!("{key} appears with storage {life:016x}")
         }
-        Either::First(MembershipChange::Remove(key)) => format!("dismiss {key}"),
+        Either::First(MembershipChange::Remove(key)) => format!("remove member {key}"),
         Either::First(MembershipChange::Move(key, address)) => format!("{key} moves to {address}"),
         Either::Second(Either::First(goal)) => goal.to_string(),
         Either::Second(Either::Second(commands)) => {

@@ -41,11 +41,6 @@ impl Coverage {
         }
     }
 
-    /// Returns the number of runs.
-    pub fn runs(&self) -> u64 {
-        self.runs
-    }
-
     /// Returns the number of runs in which an event has occurred.
     pub fn runs_with(&self, event: &str) -> u64 {
         self.events.get(event).map_or(0, |(runs, _)| *runs)

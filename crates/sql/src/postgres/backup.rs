@@ -107,6 +107,6 @@ async fn lock_epoch(connection: &mut PgConnection) -> Result<u64, sqlx::Error> {
 
 async fn open(url: &str) -> Result<PgConnection, BackupError> {
     let options: sqlx::postgres::PgConnectOptions =
-        url.parse().map_err(|why| BackupError::Store(Error::invalid_url(url, &why)))?;
+        url.parse().map_err(|why| BackupError::Store(Error::invalid_url(url, why)))?;
     Ok(options.application_name("holdoff admin").connect().await?)
 }

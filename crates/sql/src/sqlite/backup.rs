@@ -23,7 +23,7 @@ const ALWAYS_FILLED: [&str; 6] = [
 
 /// Returns the path of the file in this URL.
 pub fn file_of(url: &str) -> Result<PathBuf, Error> {
-    let options = SqliteConnectOptions::from_str(url).map_err(|why| Error::invalid_url(url, &why))?;
+    let options = SqliteConnectOptions::from_str(url).map_err(|why| Error::invalid_url(url, why))?;
     Ok(options.get_filename().to_owned())
 }
 

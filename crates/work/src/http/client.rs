@@ -17,24 +17,25 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_IDLE: usize = 64;
 
 /// The reason why no HTTP request can be sent with these settings.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidHttpSettings {
     /// The token endpoint of a credential is invalid.
-    #[error("the token URL of credential `{credential}` is invalid: {reason}")]
+    #[error("the token URL of credential `{credential}` is invalid: {source}")]
     TokenUrl {
         /// The credential.
         credential: String,
         /// The reason.
-        reason: String,
+        source: Box<dyn Error + Send + Sync>,
     },
     /// The TLS root certificates of this machine cannot be used.
     #[error(
-        "cannot create the HTTPS client: {reason}; check that the system's root certificates are installed"
+        "cannot create the HTTPS client: {}; check that the system's root certificates are installed",
+        cause(&**.source)
     )]
     Client {
         /// The reason.
-        reason: String,
+        source: Box<dyn Error + Send + Sync>,
     },
 }
 
@@ -94,10 +95,12 @@ fn plain(reach: NetworkAccess) -> ClientBuilder {
 }
 
 fn build(builder: ClientBuilder) -> Result<Client, InvalidHttpSettings> {
-    builder.build().map_err(|error| {
-        let cause = error.source().map(ToString::to_string);
-        InvalidHttpSettings::Client { reason: cause.unwrap_or_else(|| error.to_string()) }
-    })
+    builder.build().map_err(|error| InvalidHttpSettings::Client { source: Box::new(error) })
+}
+
+/// Returns the text of the cause of an error of the HTTP library, whose own text does not contain it.
+fn cause(error: &(dyn Error + Send + Sync + 'static)) -> String {
+    error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 /// The reason why a redirect was not followed.

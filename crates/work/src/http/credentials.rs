@@ -99,15 +99,17 @@ impl Credentials {
 }
 
 fn check(name: &str, credential: &Credential) -> Result<(), InvalidHttpSettings> {
-    let wrong = |reason: &str| {
-        Err(InvalidHttpSettings::TokenUrl { credential: name.to_owned(), reason: reason.to_owned() })
+    let wrong = |source: Box<dyn Error + Send + Sync>| {
+        Err(InvalidHttpSettings::TokenUrl { credential: name.to_owned(), source })
     };
     let Some(url) = endpoint(credential) else { return Ok(()) };
     match Url::parse(url) {
-        Err(error) => wrong(&error.to_string()),
-        Ok(url) if !matches!(url.scheme(), "http" | "https") => wrong("the scheme is neither http nor https"),
+        Err(error) => wrong(error.into()),
+        Ok(url) if !matches!(url.scheme(), "http" | "https") => {
+            wrong("the scheme is neither http nor https".into())
+        }
         Ok(url) if !url.username().is_empty() || url.password().is_some() => {
-            wrong("it contains a user name or a password")
+            wrong("it contains a user name or a password".into())
         }
         Ok(_) => Ok(()),
     }

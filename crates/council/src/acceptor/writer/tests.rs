@@ -12,7 +12,7 @@ use crate::{
 use holdoff_disk::faulty::FaultyDisk;
 
 /// A connection that keeps all pushed messages.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct TestWatcher {
     id: u32,
     pushes: sync::Sender<LinkPush>,
@@ -208,6 +208,11 @@ async fn a_disk_failure_stops_the_acceptor() {
         request(&writer, &device, COUNCIL, AcceptorRequest::Fetch { after: Slot(0) }).await.unwrap_err();
     assert!(stopped.to_string().contains("does not sync any more"), "{stopped}");
     assert_eq!(look.stopped(), Some(stopped.0.clone()));
+    let sources = std::iter::successors(std::error::Error::source(&stopped), |error| error.source());
+    let causes: Vec<_> = sources.collect();
+    assert!(causes.iter().any(|cause| cause.is::<StoreError>()), "{causes:?}");
+    assert!(causes.iter().any(|cause| cause.is::<holdoff_disk::DiskError>()), "{causes:?}");
+    assert_eq!(stopped.classify(&ClassMap::default()), Failure::permanent());
     let query = CouncilQuery { sort: Sort::LastRequest, after: None, limit: 10 };
     assert_eq!(look.councils(query).await, Err(stopped));
     assert_eq!(look.stats().requests["prepare"], 1, "the counts stay readable after a failure");

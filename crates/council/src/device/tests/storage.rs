@@ -36,7 +36,7 @@ fn sent_requests(bench: &mut Bench, input: Input<CouncilChange>) -> (usize, usiz
 fn a_ballot_is_stored_before_it_is_sent() {
     let mut bench = Bench::not_started();
     let step = bench.unstored(submit(1, None));
-    assert_eq!(requests(step.early()), 0);
+    assert_eq!(requests(step.outputs_at_once()), 0);
     let is_attempt = |record: &Record<_>| matches!(record, Record::Attempt(_));
     assert!(step.records().iter().any(is_attempt), "{:?}", step.records());
 }
@@ -54,7 +54,7 @@ fn a_ballot_of_an_unstored_reserve_waits() {
     // The disk has not finished when another device wins the slot and the next slot is due.
     let others = bench.value_of_another(9);
     let steps = [0, 1].map(|acceptor| bench.unstored_vote(acceptor, 7, &others));
-    let at_once: usize = steps.iter().map(|step| requests(step.early())).sum();
+    let at_once: usize = steps.iter().map(|step| requests(step.outputs_at_once())).sum();
     assert_eq!((bench.device.state().applied(), at_once), (Slot(1), 0));
 }
 
@@ -85,7 +85,7 @@ fn a_decision_is_reported_at_once_and_again_after_a_crash() {
     let value = bench.accepted_value().expect("the device proposes a value");
     let steps = bench.accept_all_unstored();
     let committed = Output::Ended { id: id(1), outcome: Outcome::Committed(Slot(1)) };
-    assert!(steps.iter().any(|step| step.early().contains(&committed)));
+    assert!(steps.iter().any(|step| step.outputs_at_once().contains(&committed)));
     assert!(steps.iter().all(|step| !step.is_urgent()), "the records of a decision are not urgent");
     // None of the records was stored.
     let submitted = Record::Submitted { id: id(1), change: add(1), mail: None, birth_slot: Slot(0) };

@@ -38,7 +38,7 @@ fn limits() -> AcceptorLimits {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct NullWatcher;
 
 impl Watcher for NullWatcher {

@@ -66,7 +66,7 @@ impl<M: NodeMachine> Task<M> {
         }
     }
 
-    /// Returns the change that corrects this node's row, or `None` if the row is correct or a member must admit the node.
+    /// Returns the change that corrects this node's row, or `None` if the row is correct or a member must add the node.
     fn registration_change(&self) -> Option<MembershipChange> {
         let address = self.address.clone();
         match self.driver.core().state().machine().first.get(&self.key) {
@@ -79,7 +79,7 @@ impl<M: NodeMachine> Task<M> {
                     votes: true,
                     incarnation: Some(self.incarnation),
                 };
-                Some(MembershipChange::Admit(self.key, mine))
+                Some(MembershipChange::Add(self.key, mine))
             }
             None => None,
         }
@@ -193,7 +193,7 @@ impl<M: NodeMachine> Task<M> {
         let roster = &self.driver.core().state().machine().first;
         let mut members: Vec<_> = roster.iter().map(|(key, member)| (*key, member.clone())).collect();
         if roster.get(&self.key).is_none_or(|member| member.incarnation != Some(self.incarnation)) {
-            let unknown = self.contacts.iter().filter(|(key, _)| roster.get(key).is_none());
+            let unknown = self.listed_members.iter().filter(|(key, _)| roster.get(key).is_none());
             members.extend(unknown.cloned().collect::<Vec<_>>());
         }
         let others = members.iter().filter(|(key, _)| *key != self.key);

@@ -10,7 +10,7 @@ use crate::ledger::{Input, MessageOf, Output, OutputOf};
 use crate::machine::Either;
 use crate::metrics;
 use crate::runtime::wire::{Envelope, LeaderCommand, Packet};
-use crate::runtime::{HistoryEntry, NodeMachine, NodeState, clock};
+use crate::runtime::{HistoryEntry, NodeMachine, NodeState, TransferRejection, clock};
 
 impl<M: NodeMachine> Task<M> {
     pub(super) fn perform(&mut self, output: OutputOf<NodeState<M>>) {
@@ -42,7 +42,7 @@ impl<M: NodeMachine> Task<M> {
             }
             Output::TransferFailed(why) => {
                 for caller in std::mem::take(&mut self.transfer_callers) {
-                    drop(caller.send(Err(LeaderError::Rejected(why.to_string()))));
+                    drop(caller.send(Err(LeaderError::Rejected(TransferRejection::Log(why)))));
                 }
             }
             Output::Ended(submission, outcome) => {
@@ -145,23 +145,29 @@ impl<M: NodeMachine> Task<M> {
             return;
         }
         let LeaderCommand::TransferLeadership(to) = command;
-        match to.or_else(|| self.most_advanced_voter()).and_then(|to| self.id_of(&to)) {
-            Some(to) => {
+        match self.transfer_target(to) {
+            Ok(to) => {
                 self.transfer_callers.push(reply);
                 self.step(Input::TransferLeadership(to));
             }
-            None => drop(reply.send(Err(LeaderError::Rejected("there is no other voter".to_owned())))),
+            Err(why) => drop(reply.send(Err(LeaderError::Rejected(why)))),
         }
     }
 
-    /// Returns the other voter with the highest known applied index.
-    fn most_advanced_voter(&self) -> Option<PublicKey> {
-        let votes = |key: &PublicKey| {
-            self.id_of(key)
-                .is_some_and(|id| id != self.me && self.driver.core().state().voters().contains(id))
-        };
-        let status = self.peer_statuses.iter().filter(|(key, _)| votes(key));
-        status.max_by_key(|(_, status)| status.head.index).map(|(key, _)| *key)
+    /// Returns the voter that is to lead: the named one, or the other voter with the highest known applied index.
+    fn transfer_target(&self, to: Option<PublicKey>) -> Result<NodeId, TransferRejection> {
+        let voters = self.driver.core().state().voters();
+        let other_voter =
+            |key: &PublicKey| self.id_of(key).filter(|id| *id != self.me && voters.contains(*id));
+        if let Some(key) = to {
+            return other_voter(&key).ok_or(TransferRejection::NotAVoter(key));
+        }
+        if voters.acceptors().iter().all(|id| *id == self.me) {
+            return Err(TransferRejection::NoOtherVoter);
+        }
+        let others = self.peer_statuses.iter().filter_map(|(key, status)| Some((other_voter(key)?, status)));
+        let most_advanced = others.max_by_key(|(_, status)| status.head.index).map(|(id, _)| id);
+        most_advanced.ok_or(TransferRejection::NoVoterStatus)
     }
 
     /// Returns at most `limit` entries after an index, if the node keeps them.

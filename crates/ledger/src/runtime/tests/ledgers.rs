@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{CONDITION_TIMEOUT, Cluster, NAME, TestNode, add, admit, submit, sum, until};
 use crate::machine::Either;
-use crate::runtime::{DefaultMachine, Error, Host, Node, Role, create, join};
+use crate::runtime::{DefaultMachine, Error, Host, Node, Role, TransferRejection, create, join};
 use crate::{Consistency, Outcome, Slot};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -21,6 +21,8 @@ async fn a_single_node_leads_and_serves() {
     assert_eq!(status.role, Role::Leader);
     let verified = node.verify().await.unwrap();
     assert_eq!((verified.mismatch, verified.last), (None, status.head.index));
+    let error = node.transfer_leadership(None).await.unwrap_err();
+    assert!(matches!(error, Error::NotTransferred(TransferRejection::NoOtherVoter)), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -88,7 +90,11 @@ async fn a_leadership_transfer_loses_no_transaction() {
     submit(&node, 2).await;
     assert_eq!(sum(&node, Consistency::Quorum).await.unwrap(), 3);
     let unknown = holdoff_net::SecretKey::generate().unwrap().public();
-    assert!(matches!(node.transfer_leadership(Some(unknown)).await, Err(Error::Rejected(_))));
+    let error = node.transfer_leadership(Some(unknown)).await.unwrap_err();
+    assert!(
+        matches!(error, Error::NotTransferred(TransferRejection::NotAVoter(key)) if key == unknown),
+        "{error}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -182,7 +188,7 @@ async fn a_new_node_verifies_the_current_voters_without_the_founder() {
     let [founder, other] = [0, 1].map(|at| cluster.nodes[at].host().key());
     submit(&cluster.nodes[1].node().await, 5).await;
     let node = cluster.nodes[1].node().await;
-    node.dismiss(founder, super::CONDITION_TIMEOUT).await.unwrap();
+    node.remove_member(founder, super::CONDITION_TIMEOUT).await.unwrap();
     until("two nodes vote", || async {
         let status = node.status().await.unwrap();
         let votes: Vec<_> =

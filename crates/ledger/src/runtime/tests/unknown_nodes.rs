@@ -23,7 +23,7 @@ async fn a_node_that_is_not_a_member_is_disconnected() {
     let link = peers.link(&key, &address).unwrap();
     let why = link.call_value::<Reply>(&Request::DescribeLedger(NAME.to_owned())).await.unwrap_err();
     assert!(matches!(why, holdoff_net::Error::Refused { reason: CloseReason::NotAllowed, .. }), "{why:?}");
-    // A joining node is disconnected, too, until a member has admitted it.
+    // A joining node is disconnected, too, until a member has added it.
     let other = TestNode::new().await;
     other.host().join(NAME, &[test_node.host().contact()]).unwrap();
     assert!(other.host().joined(NAME, std::time::Duration::from_millis(500)).await.is_err());

@@ -151,8 +151,8 @@ fn values(index: Slot, answer: Answer) -> Result<(u64, Values)> {
 
 /// Converts an error. A stopped node does not recover by itself; the listed errors may be transient.
 fn node_error(error: runtime::Error) -> Error {
-    use runtime::Error::{Busy, Net, NoLeader, Rejected};
-    Error::store(matches!(error, Busy | Net(_) | NoLeader(_) | Rejected(_)), error)
+    use runtime::Error::{Busy, Net, NoLeader};
+    Error::store(matches!(error, Busy | Net(_) | NoLeader(_)), error)
 }
 
 /// The function that looks up the node, and returns it as soon as there is one.

@@ -165,7 +165,7 @@ pub(crate) async fn accept(invitation: &str) -> Node<DefaultMachine> {
 
 async fn admit(node: &Node<DefaultMachine>, contact: PeerAddress, votes: bool) {
     let member = LedgerMember { name: String::new(), address: contact.address, votes, incarnation: None };
-    let outcome = node.admit(contact.key, member, CONDITION_TIMEOUT).await.unwrap();
+    let outcome = node.add_member(contact.key, member, CONDITION_TIMEOUT).await.unwrap();
     assert!(matches!(outcome, Outcome::Committed { .. }), "{outcome:?}");
 }
 

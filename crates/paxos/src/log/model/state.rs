@@ -375,9 +375,9 @@ impl State {
     }
 
     fn finish(&mut self, at: usize, mut step: StepOf) {
-        let early = step.take_at_once();
-        let overtakes = !early.is_empty() && !step.records().is_empty();
-        self.perform(at, early);
+        let at_once = step.take_at_once();
+        let overtakes = !at_once.is_empty() && !step.records().is_empty();
+        self.perform(at, at_once);
         let unstored = &mut self.unstored[at];
         if !overtakes && unstored.is_empty() {
             self.store(at, vec![step]);

@@ -1,15 +1,17 @@
 //! A node on a simulated machine, with the clients and the operator that use it.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use holdoff_driver::faulty::DriverFault;
 use holdoff_driver::{Core, Roll, StepOf};
 use holdoff_sim::kernel::{self, SimRng};
 use holdoff_sim::kit::{Boot, FailedWrite, LostRecords, SimHost, Turn};
 use holdoff_testbed::fault::is_injected;
 
-use super::oracle::{Oracle, digest};
+use super::oracle::Oracle;
 use super::{FAULTS_US, QUIET_US};
 use crate::log::faults::FaultyNode;
-use crate::log::{Input, Message, Node, Options, Output, Record, Store};
+use crate::log::{Entry, Input, Message, Node, Options, Output, Record, Store};
 use crate::{Configuration, NodeId, Slot};
 
 pub(super) type State = u64;
@@ -34,7 +36,7 @@ pub(super) struct LogHost {
 #[derive(Default)]
 pub(super) struct Disk(Option<Store<u64, State>>);
 
-/// A node that reports its early messages to the oracle.
+/// A node that shows its steps to the oracle.
 pub(super) struct WatchedNode(FaultyNode<u64, State>);
 
 impl WatchedNode {
@@ -50,17 +52,20 @@ impl Core for WatchedNode {
 
     fn step(&mut self, now_us: u64, roll: Roll<'_>, input: Input<u64, State>) -> StepOf<Self> {
         let step = self.0.step(now_us, roll, input);
-        let me = self.node().me;
-        Oracle::with(|oracle| {
-            oracle.unstored(me, step.records());
-            step.early().iter().for_each(|output| oracle.sent_early(me, output));
-        });
+        Oracle::with(|oracle| oracle.stepped(self.node().me, &step));
         step
     }
 }
 
 pub(super) fn name(node: kernel::NodeId) -> NodeId {
     NodeId(u128::from(node) + 1)
+}
+
+/// Returns the state after an entry.
+fn digest(state: State, entry: &Entry<u64>) -> State {
+    let mut hasher = DefaultHasher::new();
+    (state, entry).hash(&mut hasher);
+    hasher.finish()
 }
 
 fn number(node: NodeId) -> kernel::NodeId {
@@ -184,17 +189,18 @@ impl LogHost {
             return;
         }
         let decided = turn.core().node().store().decided();
-        let last = Oracle::with(|oracle| oracle.last_decided());
+        let last = Oracle::with(|oracle| oracle.agreement.last_decided());
         if last.0 > decided.0 + KEPT && turn.rng().happens(0.5) {
             let slot = Slot(turn.rng().between(decided.0 + 1, last.0));
-            if let Some(snapshot) = Oracle::with(|oracle| oracle.snapshot_at(slot)) {
+            let first = Oracle::with(|oracle| oracle.plan.first_voters());
+            if let Some(snapshot) = Oracle::with(|oracle| oracle.agreement.snapshot_at(slot, first)) {
                 Oracle::with(|oracle| oracle.ran.restored += 1);
                 turn.step(Input::RestoreSnapshot(snapshot));
             }
             return;
         }
         let limit = usize::try_from(turn.rng().between(1, 8)).unwrap();
-        let entries = Oracle::with(|oracle| oracle.entries_after(decided, limit));
+        let entries = Oracle::with(|oracle| oracle.agreement.entries_after(decided, limit));
         if !entries.is_empty() {
             Oracle::with(|oracle| oracle.ran.learned += 1);
             turn.step(Input::Learn { first: decided.next(), entries });
@@ -219,14 +225,14 @@ impl LogHost {
         let base = store.snapshot();
         if base.last.slot > self.applied.0 {
             self.applied = (base.last.slot, base.state);
-            Oracle::with(|oracle| oracle.check_state(self.applied));
+            Oracle::with(|oracle| oracle.reached(self.applied));
         }
         while self.applied.0 < through {
             let slot = self.applied.0.next();
             let entry = store.entry(slot).unwrap();
-            Oracle::with(|oracle| oracle.decided(slot, entry, store.promised()));
+            Oracle::with(|oracle| oracle.decided(node.me, store.promised(), slot, entry));
             self.applied = (slot, digest(self.applied.1, entry));
-            Oracle::with(|oracle| oracle.check_state(self.applied));
+            Oracle::with(|oracle| oracle.reached(self.applied));
         }
     }
 }

@@ -185,7 +185,7 @@ pub(super) struct MembershipChanged {
 type ChangeResponse = (Extension<AuditEvent>, Json<MembershipChanged>);
 
 /// Adds a member, or changes the attributes of one.
-#[utoipa::path(post, path = "/v1/ledger/members", operation_id = "ledger_admit", tag = "ledger",
+#[utoipa::path(post, path = "/v1/ledger/members", operation_id = "ledger_add_member", tag = "ledger",
     security(("token" = ["admin", "namespace"])),
     request_body = MemberForm,
     responses(
@@ -195,7 +195,7 @@ type ChangeResponse = (Extension<AuditEvent>, Json<MembershipChanged>);
         (status = 409, description = "The ledger has the maximum number of members.", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
-pub(super) async fn admit(
+pub(super) async fn add_member(
     State(app): State<App>,
     caller: Caller,
     JsonBody(mut form): JsonBody<MemberForm>,
@@ -203,12 +203,12 @@ pub(super) async fn admit(
     let namespace = caller.namespace(form.namespace.take())?;
     let node = node(&app, &namespace)?;
     let (key, member) = form.member()?;
-    let index = committed_index(node.admit(key, member, default_wait()).await?)?;
-    Ok(respond("ledger.admit", &key.to_string(), namespace, index))
+    let index = committed_index(node.add_member(key, member, default_wait()).await?)?;
+    Ok(respond("ledger.add-member", &key.to_string(), namespace, index))
 }
 
 /// Removes a member.
-#[utoipa::path(delete, path = "/v1/ledger/members/{key}", operation_id = "ledger_dismiss", tag = "ledger",
+#[utoipa::path(delete, path = "/v1/ledger/members/{key}", operation_id = "ledger_remove_member", tag = "ledger",
     security(("token" = ["admin", "namespace"])),
     params(("key" = String, Path, description = "The member's key."), LedgerRef),
     responses(
@@ -218,7 +218,7 @@ pub(super) async fn admit(
         (status = 409, description = "The ledger rejects the change; `detail` gives the reason.", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
-pub(super) async fn dismiss(
+pub(super) async fn remove_member(
     State(app): State<App>,
     caller: Caller,
     KeyPath(key): KeyPath,
@@ -227,8 +227,8 @@ pub(super) async fn dismiss(
     let namespace = caller.namespace(ledger.namespace)?;
     let node = node(&app, &namespace)?;
     let key = read_key("key", &key)?;
-    let index = committed_index(node.dismiss(key, default_wait()).await?)?;
-    Ok(respond("ledger.dismiss", &key.to_string(), namespace, index))
+    let index = committed_index(node.remove_member(key, default_wait()).await?)?;
+    Ok(respond("ledger.remove-member", &key.to_string(), namespace, index))
 }
 
 fn respond(action: &str, key: &str, namespace: String, index: Slot) -> ChangeResponse {
