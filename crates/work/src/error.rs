@@ -156,7 +156,7 @@ mod tests {
     async fn an_invalid_store_url_keeps_its_cause() {
         let error = crate::engine::open("sqlite:x.db?mode=none").await.map(drop).unwrap_err();
         assert!(matches!(&error, Error::Address { url, .. } if url == "sqlite:x.db"), "{error}");
-        assert!(error.source().is_some_and(|source| source.is::<sqlx::Error>()), "{error:?}");
+        assert!(error.source().is_some_and(<dyn std::error::Error>::is::<sqlx::Error>), "{error:?}");
         assert_eq!(error.classify(&ClassMap::default()), Failure::permanent());
     }
 
@@ -165,7 +165,7 @@ mod tests {
         let source = serde_json::from_str::<u8>("x").unwrap_err();
         let error = Error::from(PolicyError::Unreadable { number: 7, source });
         assert!(error.to_string().starts_with("policy number 7 in the store cannot be used: "), "{error}");
-        assert!(error.source().is_some_and(|source| source.is::<serde_json::Error>()), "{error:?}");
+        assert!(error.source().is_some_and(<dyn std::error::Error>::is::<serde_json::Error>), "{error:?}");
         assert_eq!(error.classify(&ClassMap::default()), Failure::permanent());
     }
 
