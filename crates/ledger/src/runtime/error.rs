@@ -201,7 +201,7 @@ mod tests {
     fn a_node_without_random_numbers_fails_permanently_and_names_the_cause() {
         let error = Error::from(NoRandomness::from(getrandom::Error::UNSUPPORTED));
         assert_eq!(class(&error), Class::Permanent);
-        assert!(error.source().is_some_and(|source| source.is::<getrandom::Error>()), "{error:?}");
+        assert!(error.source().is_some_and(<dyn std::error::Error>::is::<getrandom::Error>), "{error:?}");
     }
 
     #[test]
@@ -209,6 +209,6 @@ mod tests {
         assert_eq!(class(&Error::Stopped), Class::Permanent);
         let disk = Error::from(DiskError::new(std::io::Error::from(std::io::ErrorKind::StorageFull)));
         assert_eq!(class(&disk), Class::Permanent);
-        assert!(disk.source().is_some_and(|source| source.is::<DiskError>()), "{disk:?}");
+        assert!(disk.source().is_some_and(<dyn std::error::Error>::is::<DiskError>), "{disk:?}");
     }
 }
