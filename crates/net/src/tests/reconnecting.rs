@@ -18,8 +18,8 @@ async fn nowhere() -> String {
 
 /// Returns the error of the transport among the sources of an error.
 fn io_error(error: &Error) -> Option<&std::io::Error> {
-    let sources = std::iter::successors(std::error::Error::source(error), |error| error.source());
-    sources.filter_map(|source| source.downcast_ref()).next()
+    let mut sources = std::iter::successors(std::error::Error::source(error), |error| error.source());
+    sources.find_map(|source| source.downcast_ref())
 }
 
 fn policy(wait: Duration, attempts: u32) -> Policy {
