@@ -216,11 +216,10 @@ impl Handler for RequestHandler {
         holdoff_net::encode(&reply).map_err(|error| HandlerError::permanent(error.to_string()))
     }
 
-    /// Passes requests to the writer. Disconnects a peer that sends undecodable bytes.
+    /// Passes requests to the writer. Drops and counts a message that cannot be decoded.
     async fn on_message(&self, peer: &Peer, message: Bytes) {
-        match self.decode(&message) {
-            Ok(messages) => self.post(peer, messages).await,
-            Err(_) => peer.disconnect(),
+        if let Ok(messages) = self.decode(&message) {
+            self.post(peer, messages).await;
         }
     }
 
