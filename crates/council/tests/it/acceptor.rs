@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use holdoff_council::acceptor::{
-    AcceptorInspector, AcceptorService, Allowed, CouncilQuery, LinkPush, LinkReply, LinkRequest, ROLE,
-    Settings, Sort, StartError,
+    AcceptorInspector, AcceptorService, Allowed, CouncilQuery, LinkMessage, LinkPush, LinkReply, LinkRequest,
+    ROLE, Settings, Sort, StartError,
 };
 use holdoff_council::{
     AcceptorReply, AcceptorRequest, Batch, CouncilId, Digest, NodeId, OperationId, RequestRefusal, Slot,
@@ -49,6 +49,16 @@ impl Device {
         let mut reply = self.request(request).await.unwrap();
         assert_eq!(reply.replies.len(), expected);
         reply.replies.remove(0)
+    }
+
+    async fn next_push(&mut self) -> LinkPush {
+        loop {
+            match self.pushes.next().await.unwrap() {
+                PushEvent::Push(bytes) => return holdoff_net::decode(&bytes).unwrap(),
+                PushEvent::Connected => {}
+                other => panic!("{other:?}"),
+            }
+        }
     }
 
     fn prepare(&self, slot: u64, attempt: u64) -> AcceptorRequest {
@@ -101,14 +111,8 @@ async fn a_vote_is_pushed_to_watchers_and_survives_a_restart() {
 
     assert!(is_promised(&writer.reply_to(writer.prepare(1, 3)).await));
     assert!(is_accepted(&writer.reply_to(writer.accept(1, 3)).await));
-    let pushed = loop {
-        match watcher.pushes.next().await.unwrap() {
-            PushEvent::Push(bytes) => break holdoff_net::decode::<LinkPush>(&bytes).unwrap(),
-            PushEvent::Connected => {}
-            other => panic!("{other:?}"),
-        }
-    };
-    assert_eq!((pushed.incarnation, pushed.council), (acceptor.incarnation(), COUNCIL));
+    let pushed = watcher.next_push().await;
+    assert_eq!((pushed.incarnation, pushed.council, pushed.tag), (acceptor.incarnation(), COUNCIL, 0));
     assert!(matches!(pushed.reply, AcceptorReply::Voted { slot: Slot(1), .. }));
     acceptor.stop(GRACE).await;
 
@@ -127,6 +131,28 @@ async fn a_vote_is_pushed_to_watchers_and_survives_a_restart() {
     let wiped = start(directory.path()).await;
     assert_eq!(wiped.key(), who);
     assert_ne!(wiped.node(), node, "an acceptor with a new store is another node");
+}
+
+#[tokio::test]
+async fn merged_messages_are_answered_in_order_by_pushes_with_their_tags() {
+    let directory = tempfile::tempdir().unwrap();
+    let acceptor = start(directory.path()).await;
+    let mut device = Device::new(1, &acceptor);
+    let requests = [device.prepare(1, 3), device.accept(1, 3), AcceptorRequest::Fetch { after: Slot(0) }];
+    let message = |(tag, request)| LinkMessage { incarnation: INCARNATION, council: COUNCIL, tag, request };
+    let frame: Vec<_> = (7..).zip(requests).map(message).collect();
+    device.link.send(holdoff_net::encode(&frame).unwrap()).await.unwrap();
+    let mut pushes = Vec::new();
+    for _ in 0..4 {
+        pushes.push(device.next_push().await);
+    }
+    assert_eq!(pushes.iter().map(|push| push.tag).collect::<Vec<_>>(), [7, 8, 9, 9]);
+    assert!(pushes.iter().all(|push| push.incarnation == acceptor.incarnation()));
+    assert!(is_promised(&pushes[0].reply) && is_accepted(&pushes[1].reply), "{pushes:?}");
+    assert!(
+        matches!(&pushes[2].reply, AcceptorReply::History { votes, .. } if votes.len() == 1),
+        "{pushes:?}"
+    );
 }
 
 #[tokio::test]
