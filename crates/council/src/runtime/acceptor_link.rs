@@ -128,17 +128,16 @@ impl AcceptorLink {
 
 impl RequestSender {
     fn send(&self, request: AcceptorRequest, tag: u64) {
-        let mut answers = self.answers.lock();
         // An acceptor that has lost its promises gets no requests until there is another connection.
-        if matches!(answers.health, AcceptorHealth::Wiped { .. }) {
+        if matches!(self.answers.lock().health, AcceptorHealth::Wiped { .. }) {
             return;
         }
-        if !matches!(request, AcceptorRequest::Decided { .. }) {
-            answers.waiting_since.get_or_insert_with(clock::now);
-        }
-        drop(answers);
+        let is_answered = !matches!(request, AcceptorRequest::Decided { .. });
         let Self { incarnation, council, .. } = *self;
-        self.messages.send(LinkMessage { incarnation, council, tag, request });
+        let is_queued = self.messages.send(LinkMessage { incarnation, council, tag, request });
+        if is_queued && is_answered {
+            self.answers.lock().waiting_since.get_or_insert_with(clock::now);
+        }
     }
 
     fn answered(&self, health: AcceptorHealth) {

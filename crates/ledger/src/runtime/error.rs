@@ -155,8 +155,11 @@ pub(super) enum DescribeRejection {
     #[error("this node's key is not a member of that ledger: add it first (`holdoff ledger members add`)")]
     NotAMember,
     /// The asked node has no such ledger.
-    #[error("there is no ledger with that name on the asked node")]
+    #[error("the asked node has no ledger with that name: check the name, or ask another member")]
     UnknownLedger,
+    /// The asked node has not joined the ledger itself.
+    #[error("the asked node has not joined that ledger yet: ask a member that has")]
+    NotJoined,
 }
 
 #[cfg(test)]

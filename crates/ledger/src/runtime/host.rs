@@ -62,29 +62,31 @@ struct RunningTask(JoinHandle<()>);
 ///
 /// Starts no node: start a [`Host`] on the directory. Returns the node's key and the ledger's id.
 pub fn create(data: &Path, namespace: &str) -> Result<(PublicKey, LedgerId), Error> {
-    let (key, store) = open_empty(data, namespace)?;
+    let (key, store) = open_store(data, namespace)?;
+    if store.is_initialized()? {
+        return Err(Error::AlreadyExists(namespace.to_owned()));
+    }
     let info = new_ledger(&key, &store)?;
     Ok((key.public(), info.ledger))
 }
 
 /// Prepares this directory for a node that joins the ledger with this name through the given members.
 ///
-/// Starts no node: have a member add the returned key, and start a [`Host`] on the directory.
+/// Starts no node: have a member add the returned key, and start a [`Host`] on the directory. Until the node has joined,
+/// another call replaces the members to ask.
 pub fn join(data: &Path, namespace: &str, contacts: &[PeerAddress]) -> Result<PublicKey, Error> {
-    let (key, store) = open_empty(data, namespace)?;
+    let (key, store) = open_store(data, namespace)?;
+    if store.ledger_info()?.is_some() {
+        return Err(Error::AlreadyExists(namespace.to_owned()));
+    }
     store.set_contacts(&contacts)?;
     Ok(key.public())
 }
 
-fn open_empty(data: &Path, namespace: &str) -> Result<(SecretKey, Store), Error> {
+fn open_store(data: &Path, namespace: &str) -> Result<(SecretKey, Store), Error> {
     let path = path(data, namespace)?;
     create_directory(data)?;
-    let key = SecretKey::load_or_create(data.join(KEY))?;
-    let store = Store::open(&path)?;
-    if store.is_initialized()? {
-        return Err(Error::AlreadyExists(namespace.to_owned()));
-    }
-    Ok((key, store))
+    Ok((SecretKey::load_or_create(data.join(KEY))?, Store::open(&path)?))
 }
 
 fn new_ledger(key: &SecretKey, store: &Store) -> Result<LedgerInfo, Error> {

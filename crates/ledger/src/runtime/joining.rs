@@ -29,7 +29,7 @@ pub(super) async fn ask(namespace: &str, contacts: &[PeerAddress], peers: &Peers
                 Ok(described) => return described,
                 Err(error) => tracing::info!(
                     namespace, member = %contact.key, %error,
-                    "failed to learn the ledger from a member: check that it has added this node's key"
+                    "failed to learn the ledger from a member: a member refuses this node until it has added its key"
                 ),
             }
         }

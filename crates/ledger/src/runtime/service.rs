@@ -170,7 +170,8 @@ impl<M: NodeMachine> PeerService<M> {
                     members: node.shared.address_book.members(),
                 }
             }
-            Some(_) => Reply::NotDescribed(DescribeRejection::NotAMember),
+            Some(HostedLedger::Running { .. }) => Reply::NotDescribed(DescribeRejection::NotAMember),
+            Some(HostedLedger::Joining(_)) => Reply::NotDescribed(DescribeRejection::NotJoined),
             None => Reply::NotDescribed(DescribeRejection::UnknownLedger),
         }
     }

@@ -30,7 +30,7 @@ pub struct SenderLimits {
 
 /// Sends messages over a link, in order and without waiting, many in one frame.
 ///
-/// A protocol that repeats what matters uses it for its traffic: the sender drops messages if the queue is full, and while
+/// A protocol that retransmits uses it for its traffic: the sender drops messages if the queue is full, and while
 /// the peer is unreachable, because they would be stale when the link connects again. The peer's handler receives each frame as
 /// one encoded `Vec<T>`. After the last clone is dropped, the sender sends the queued messages and closes the link.
 pub struct MessageSender<T> {

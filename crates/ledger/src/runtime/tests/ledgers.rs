@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{CONDITION_TIMEOUT, Cluster, NAME, TestNode, add, admit, submit, sum, until};
 use crate::machine::Either;
-use crate::runtime::{DefaultMachine, Error, Host, Node, Role, TransferRejection, create, join};
+use crate::runtime::{DefaultMachine, Error, Host, Node, PeerAddress, Role, TransferRejection, create, join};
 use crate::{Consistency, Outcome, Slot};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -266,4 +266,18 @@ async fn a_voter_is_reached_at_its_new_address() {
         let other = cluster.nodes[0].node().await;
         moves(&mut cluster.nodes[at], &other).await;
     }
+}
+
+#[test]
+fn a_join_can_be_corrected_until_the_node_has_joined() {
+    let folder = tempfile::tempdir().unwrap();
+    let contact = |port| {
+        let key = holdoff_net::SecretKey::generate().unwrap().public();
+        PeerAddress { key, address: format!("127.0.0.1:{port}") }
+    };
+    let key = join(folder.path(), NAME, &[contact(1)]).unwrap();
+    assert_eq!(join(folder.path(), NAME, &[contact(2)]).unwrap(), key);
+    assert!(matches!(create(folder.path(), NAME), Err(Error::AlreadyExists(_))));
+    create(folder.path(), "other").unwrap();
+    assert!(matches!(join(folder.path(), "other", &[contact(1)]), Err(Error::AlreadyExists(_))));
 }
