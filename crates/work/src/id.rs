@@ -13,33 +13,36 @@ use crate::Fingerprint;
 #[serde(transparent)]
 pub struct TaskId(Uuid);
 
+/// The first byte of an id that may contain a part of a fingerprint.
+const FINGERPRINT_START: usize = 12;
+
 impl TaskId {
     /// Creates a new, unique id.
     pub(crate) fn fresh() -> Self {
         Self(Uuid::now_v7())
     }
 
-    /// Creates a new id that ends with 62 bits of a fingerprint. In a UUID of version 7 the last 62 bits are free to
-    /// choose.
+    /// Creates a new, unique id that ends with the first 32 bits of a fingerprint.
+    ///
+    /// The 42 bits after the time keep ids apart that are created in one millisecond: a UUID of version 7 counts in
+    /// them. The last 32 bits are random and free to choose.
     pub(crate) fn with_fingerprint(fingerprint: Fingerprint) -> Self {
         let mut bytes = *Uuid::now_v7().as_bytes();
-        let (_, end) = bytes.split_at_mut(8);
-        for (byte, part) in end.iter_mut().zip(fingerprint.as_bytes()) {
+        for (byte, part) in bytes.iter_mut().skip(FINGERPRINT_START).zip(fingerprint.as_bytes()) {
             *byte = *part;
-        }
-        if let Some(first) = end.first_mut() {
-            *first = *first & 0x3f | 0x80;
         }
         Self(Uuid::from_bytes(bytes))
     }
 
-    /// Returns whether the task was [created](crate::Task::request_fingerprint) with this fingerprint in its id.
+    /// Returns whether the task was [created](crate::Task::request_fingerprint) with this fingerprint in its id. Another
+    /// fingerprint, or none, passes with a probability of one in four billion.
     pub fn has_fingerprint(&self, fingerprint: Fingerprint) -> bool {
-        let ends = self.0.as_bytes().iter().skip(8).zip(fingerprint.as_bytes()).enumerate();
-        ends.fold(true, |same, (index, (byte, part))| {
-            let free = if index == 0 { 0x3f } else { 0xff };
-            same && byte & free == part & free
-        })
+        self.0
+            .as_bytes()
+            .iter()
+            .skip(FINGERPRINT_START)
+            .zip(fingerprint.as_bytes())
+            .all(|(byte, part)| byte == part)
     }
 
     /// Returns the id with this UUID.
@@ -125,6 +128,8 @@ pub struct ParseIdError {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     #[test]
@@ -141,6 +146,13 @@ mod tests {
             task > TaskId::from_uuid(Uuid::nil())
                 && TaskId::with_fingerprint(fingerprint).has_fingerprint(fingerprint)
         );
+    }
+
+    #[test]
+    fn ids_with_one_fingerprint_are_unique() {
+        let fingerprint = Fingerprint::of(["a"]);
+        let ids: HashSet<_> = (0..10_000).map(|_| TaskId::with_fingerprint(fingerprint)).collect();
+        assert_eq!(ids.len(), 10_000);
     }
 
     #[test]

@@ -109,7 +109,7 @@ impl Task {
 
     /// Stores a fingerprint of the request in the task's id. If a caller repeats a request under the same key, it can
     /// check with [`TaskId::has_fingerprint`](crate::TaskId::has_fingerprint) whether the request was the same, as long as the key is
-    /// remembered. Different keys need different fingerprints.
+    /// remembered.
     #[must_use]
     pub fn request_fingerprint(mut self, fingerprint: Fingerprint) -> Self {
         self.request_fingerprint = Some(fingerprint);
