@@ -1,18 +1,16 @@
 //! Gossip about the node that *should* lead: a hint that no minority of lying voters can forge.
 //!
-//! The crate is two pure state machines. It reads no clock, draws no random numbers and performs no I/O.
+//! The crate is a pure state machine. It reads no clock, draws no random numbers and performs no I/O. A [`Watch`] maintains
+//! the [`Hint`], merged by maximum: a majority of voters proves an epoch, and the leader proves its heartbeat. A [`Node`]
+//! has a watch and the list of all other nodes, and draws the receivers of each message from that list.
 //!
-//! - [`Watch`]: the [`Hint`], merged by maximum. A majority of voters proves an epoch; the leader proves its heartbeat.
-//! - [`Sampling`]: the peers to send to: a full mesh up to ten nodes, a small random view above.
-//!
-//! A [`Node`] combines both. The caller passes in every event, with a time that never goes back and a random number,
-//! and sends the resulting messages. The node reports which node *should* lead. A quorum decides in the log of
-//! `holdoff-paxos` which node does lead.
+//! The caller passes in every event, with a time that never goes back and a random number, and sends the resulting
+//! messages. The node reports which node *should* lead. A quorum decides in the log of `holdoff-paxos` which node does
+//! lead.
 
 mod hint;
 mod message;
 mod node;
-mod sampling;
 mod settings;
 #[cfg(test)]
 mod simulation;
@@ -25,9 +23,6 @@ pub use hint::{Group, Heartbeat, Hint, LeaderClaim};
 pub use holdoff_net::{Ed25519, PublicKey, Signature, Signer, Verifier};
 pub use message::{BadMessage, MAX_MESSAGE_BYTES, Message};
 pub use node::{GossipCounters, Node, Transmit};
-pub use sampling::{
-    BadGossipAddress, GossipAddress, GossipPeer, MAX_ARCS, MAX_EXCHANGED, MAX_FULL_MESH, Sampling,
-};
 pub use settings::{Settings, SettingsFinding};
 pub use vote::{BadElectorate, Electorate, EpochCertificate, EpochVote, MAX_VOTERS, NextEpoch, ProvenClaim};
 pub use watch::{LogRole, Outgoing, TransferError, Watch};

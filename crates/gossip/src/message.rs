@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::sampling::{GossipPeer, MAX_EXCHANGED};
 use crate::{EpochCertificate, EpochVote, Heartbeat, LeaderClaim, MAX_VOTERS, NextEpoch};
 
 /// The maximum length of an encoded message.
@@ -30,17 +29,6 @@ pub enum Message {
         /// The votes collected so far: fewer than a majority.
         votes: Vec<EpochVote>,
     },
-    /// The sender is new in the group.
-    Join(GossipPeer),
-    /// A peer is new in the group: the receiver adds an arc to it.
-    Introduce(GossipPeer),
-    /// The sender offers some of its arcs, the first of which leads to itself, and asks for arcs of the receiver:
-    /// [`Message::Exchanged`].
-    Exchange(Vec<GossipPeer>),
-    /// The receiver's arcs in return.
-    Exchanged(Vec<GossipPeer>),
-    /// The receiver is alive but takes part in no further exchange this round: the sender keeps its arcs.
-    Busy,
 }
 
 /// The reason why bytes are not a valid message. The node's state has not changed.
@@ -78,10 +66,9 @@ impl Message {
     /// Returns whether all lists in the message are within their limits.
     pub fn is_within_limits(&self) -> bool {
         match self {
-            Self::Heartbeat(_) | Self::Ask(_) | Self::Join(_) | Self::Introduce(_) | Self::Busy => true,
+            Self::Heartbeat(_) | Self::Ask(_) => true,
             Self::Proof { certificate, .. } => certificate.votes.len() <= MAX_VOTERS,
             Self::Votes { votes, .. } => votes.len() <= MAX_VOTERS,
-            Self::Exchange(peers) | Self::Exchanged(peers) => peers.len() <= MAX_EXCHANGED,
         }
     }
 }

@@ -47,8 +47,6 @@ pub struct Settings {
     /// twice the suspicion time.
     #[serde(with = "optional_text", skip_serializing_if = "Option::is_none")]
     pub minimum_tenure: Option<Duration>,
-    /// The number of rounds between two exchanges of arcs, if the nodes do not form a full mesh.
-    pub exchange_rounds: u32,
 }
 
 impl Default for Settings {
@@ -63,7 +61,6 @@ impl Default for Settings {
             listening: None,
             suspicion: None,
             minimum_tenure: None,
-            exchange_rounds: 20,
         }
     }
 }

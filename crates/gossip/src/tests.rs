@@ -1,6 +1,5 @@
 //! Tests of the properties that hold whatever messages arrive.
 
-mod arcs;
 mod fuzz;
 mod laws;
 

@@ -179,7 +179,6 @@ fn ledger(file: &LedgerSettings) -> Vec<(&'static str, Option<String>)> {
         ("ledger.gossip.listening", Some(time(gossip.listening()))),
         ("ledger.gossip.suspicion", Some(time(gossip.suspicion()))),
         ("ledger.gossip.minimum_tenure", Some(time(gossip.minimum_tenure()))),
-        ("ledger.gossip.exchange_rounds", Some(plain(&gossip.exchange_rounds))),
     ]
 }
 

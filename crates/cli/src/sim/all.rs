@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use holdoff_sim::report::rounded;
 use holdoff_sim::scenario::Scenario;
-use holdoff_sim::scenario::election::{Algorithm, FaultKind, Params, Topology, acceptance};
+use holdoff_sim::scenario::election::{Algorithm, FaultKind, Params, acceptance};
 use holdoff_sim::{Plan, Pooled, ResultRow, Strategy};
 
 use super::{SimArgs, output};
@@ -62,9 +62,8 @@ fn algorithms(names: &[String]) -> Result<Vec<Strategy>, CommandError> {
     names.iter().map(|name| super::algorithm(name)).collect()
 }
 
-const HEAD: [&str; 16] = [
+const HEAD: [&str; 15] = [
     "nodes",
-    "topology",
     "loss",
     "fault",
     "policy",
@@ -89,7 +88,6 @@ fn cells(params: &Params, row: &ResultRow) -> Vec<String> {
     };
     vec![
         params.nodes.to_string(),
-        topology(params.topology).to_owned(),
         format!("{} %", rounded(params.loss * 100.0)),
         fault(params.fault).to_owned(),
         row.policy.clone(),
@@ -109,18 +107,7 @@ fn cells(params: &Params, row: &ResultRow) -> Vec<String> {
 
 fn situation(params: &Params) -> String {
     let Params { nodes, loss, .. } = params;
-    format!(
-        "{nodes} nodes, {} topology, loss {loss}, fault {}",
-        topology(params.topology),
-        fault(params.fault)
-    )
-}
-
-fn topology(topology: Topology) -> &'static str {
-    match topology {
-        Topology::Mesh => "mesh",
-        Topology::Partial => "partial",
-    }
+    format!("{nodes} nodes, loss {loss}, fault {}", fault(params.fault))
 }
 
 fn fault(fault: FaultKind) -> &'static str {

@@ -51,17 +51,10 @@ impl Cluster {
         Self { world: World::new(seed, nodes, link), setup, log: None }
     }
 
-    pub(super) fn mesh(seed: u64, nodes: u32, loss: f64) -> Self {
-        Self::new(seed, nodes, Setup { voters: nodes, is_mesh: true, liar: None }, loss)
-    }
-
-    /// Creates a cluster with a partial view and seven voters.
-    pub(super) fn partial(seed: u64, nodes: u32, loss: f64) -> Self {
-        Self::new(seed, nodes, Setup { voters: 7, is_mesh: false, liar: None }, loss)
-    }
-
+    /// Creates a cluster in which up to ten nodes vote, and seven of more nodes.
     pub(super) fn sized(seed: u64, nodes: u32, loss: f64) -> Self {
-        if nodes <= 10 { Self::mesh(seed, nodes, loss) } else { Self::partial(seed, nodes, loss) }
+        let voters = if nodes <= 10 { nodes } else { 7 };
+        Self::new(seed, nodes, Setup { voters, liar: None }, loss)
     }
 
     pub(super) fn now_us(&self) -> u64 {

@@ -21,7 +21,7 @@ pub(super) enum GossipFault {
 
 /// Returns whether no node holds a higher heartbeat than the leader has raised, before and after the leader's crash.
 fn heartbeats_stop_with_the_leader(seed: u64, liar: Option<u32>) -> bool {
-    let mut cluster = Cluster::new(seed, VOTERS, Setup { voters: VOTERS, is_mesh: true, liar }, 0.01);
+    let mut cluster = Cluster::new(seed, VOTERS, Setup { voters: VOTERS, liar }, 0.01);
     cluster.until(60 * SECOND_US, |cluster| cluster.log.is_some());
     // A liar begins late.
     cluster.run_for(10 * SECOND_US);

@@ -9,8 +9,8 @@ use holdoff_testbed::fault::is_injected;
 use super::faults::{GossipFault, VOTERS};
 use super::liar::Liar;
 use crate::{
-    Electorate, GossipAddress, GossipPeer, Group, Heartbeat, Hint, Message, Node, PublicKey, Sampling,
-    Settings, Signature, Signer, Transmit, Verifier, Watch,
+    Electorate, Group, Heartbeat, Hint, Message, Node, PublicKey, Settings, Signature, Signer, Transmit,
+    Verifier, Watch,
 };
 
 pub(crate) const GROUP: Group = Group([7; 16]);
@@ -24,11 +24,6 @@ pub(crate) fn key(number: u32) -> PublicKey {
 
 pub(crate) fn number(key: &PublicKey) -> u32 {
     u32::from_le_bytes(key.as_bytes()[28..].try_into().unwrap())
-}
-
-pub(crate) fn peer(number: u32) -> GossipPeer {
-    let address = GossipAddress::try_from(format!("10.0.0.{number}:7946")).unwrap();
-    GossipPeer { key: key(number), address }
 }
 
 /// Signs with the key of a node.
@@ -69,12 +64,11 @@ const FRAMING_BYTES: u64 = 64;
 #[derive(Clone, Copy)]
 pub(super) struct Setup {
     pub(super) voters: u32,
-    pub(super) is_mesh: bool,
     pub(super) liar: Option<NodeId>,
 }
 
 thread_local! {
-    static SETUP: Cell<Setup> = const { Cell::new(Setup { voters: 3, is_mesh: true, liar: None }) };
+    static SETUP: Cell<Setup> = const { Cell::new(Setup { voters: 3, liar: None }) };
 }
 
 impl Setup {
@@ -133,14 +127,8 @@ impl Program for SimulatedNode {
         let (setup, settings, me) = (SETUP.get(), Settings::default(), context.me());
         let signer = TestSigner(key(me));
         let watch = Watch::new(GROUP, signer, signer, setup.electorate(), &settings, context.now_us());
-        let contacts: Vec<_> = if setup.is_mesh {
-            (0..context.nodes()).map(peer).collect()
-        } else {
-            let last = u64::from(context.nodes() - 1);
-            (0..4).map(|_| peer(u32::try_from(context.rng().between(0, last)).unwrap())).collect()
-        };
-        let sampling = Sampling::new(peer(me), contacts, setup.is_mesh);
-        let node = Node::new(watch, sampling, &settings);
+        let peers = (0..context.nodes()).filter(|node| *node != me).map(key).collect();
+        let node = Node::new(watch, peers, &settings);
         let liar = (setup.liar == Some(me)).then(|| Liar::new(me, setup.electorate().majority()));
         let mut machine = Self { node, sent_bytes: 0, looked_us: context.now_us(), liar };
         let sends = machine.node.tick(context.now_us(), roll(context));

@@ -83,7 +83,7 @@ fn another_leader_is_agreed_after_a_crash() {
 #[test]
 fn a_leader_partitioned_with_a_minority_is_replaced() {
     each_seed(20, |seed| {
-        let mut cluster = Cluster::mesh(seed, 10, 0.01);
+        let mut cluster = Cluster::sized(seed, 10, 0.01);
         let leader = cluster.settle(5 * SECOND_US).unwrap();
         cluster.run_for(2 * SECOND_US);
         let others: Vec<_> = (0..10).filter(|node| *node != leader).collect();
@@ -106,7 +106,7 @@ fn a_leader_partitioned_with_a_minority_is_replaced() {
 fn a_one_way_partition_replaces_only_the_affected_leader() {
     each_seed(20, |seed| {
         for (is_leader, is_deaf) in [(false, true), (false, false), (true, true), (true, false)] {
-            let mut cluster = Cluster::mesh(seed, 5, 0.01);
+            let mut cluster = Cluster::sized(seed, 5, 0.01);
             let leader = cluster.settle(5 * SECOND_US).unwrap();
             cluster.run_for(2 * SECOND_US);
             let broken = if is_leader { leader } else { (leader + 1) % 5 };
@@ -134,9 +134,9 @@ fn a_one_way_partition_replaces_only_the_affected_leader() {
 
 #[test]
 fn a_single_voter_leads_and_an_isolated_voter_does_not() {
-    let mut cluster = Cluster::mesh(1, 1, 0.0);
+    let mut cluster = Cluster::sized(1, 1, 0.0);
     assert_eq!(cluster.settle(2 * SECOND_US), Some(0));
-    let mut cluster = Cluster::mesh(1, 3, 0.0);
+    let mut cluster = Cluster::sized(1, 3, 0.0);
     cluster.world.partition(&[0], &[1, 2]);
     cluster.run_for(60 * SECOND_US);
     assert_eq!((cluster.epoch(0), cluster.leader(0)), (0, None));
@@ -144,9 +144,9 @@ fn a_single_voter_leads_and_an_isolated_voter_does_not() {
 }
 
 #[test]
-fn churn_changes_no_hint_and_disconnects_no_node() {
+fn churn_changes_no_hint() {
     each_seed(3, |seed| {
-        let mut cluster = Cluster::partial(seed, 50, 0.01);
+        let mut cluster = Cluster::sized(seed, 50, 0.01);
         let leader = cluster.settle(5 * SECOND_US).unwrap();
         for turn in 0..60_u32 {
             let node = turn * 7 % 50;
@@ -159,20 +159,16 @@ fn churn_changes_no_hint_and_disconnects_no_node() {
         cluster.run_for(10 * SECOND_US);
         assert_eq!(cluster.agreed(&cluster.up()), Some(leader), "seed {seed}");
         assert_eq!((cluster.up().len(), cluster.epoch(leader)), (50, 1), "seed {seed}");
-        let arcs: Vec<_> =
-            (0..50).map(|node| cluster.world.node(node).unwrap().node.sampling().peers().len()).collect();
-        println!("arcs after churn: {arcs:?}");
-        assert!(arcs.iter().all(|arcs| (1..=crate::MAX_ARCS).contains(arcs)), "seed {seed}: {arcs:?}");
     });
 }
 
 #[test]
 fn a_lying_voter_never_leads_and_moves_the_hint_at_most_once() {
     let mut moved = 0;
-    for (nodes, voters, is_mesh) in [(3, 3, true), (10, 10, true), (50, 7, false)] {
+    for (nodes, voters) in [(3, 3), (10, 10), (50, 7)] {
         each_seed(if nodes > 10 { 4 } else { 10 }, |seed| {
             let liar = u32::try_from(seed).unwrap() % voters;
-            let setup = Setup { voters, is_mesh, liar: Some(liar) };
+            let setup = Setup { voters, liar: Some(liar) };
             let mut cluster = Cluster::new(seed, nodes, setup, 0.01);
             let honest: Vec<_> = (0..nodes).filter(|node| *node != liar).collect();
             cluster
@@ -221,7 +217,7 @@ fn a_lying_voter_never_leads_and_moves_the_hint_at_most_once() {
 
 #[test]
 fn a_hundred_nodes_send_at_most_2000_bytes_per_second_each() {
-    let mut cluster = Cluster::partial(1, 100, 0.0);
+    let mut cluster = Cluster::sized(1, 100, 0.0);
     cluster.settle(5 * SECOND_US).unwrap();
     cluster.run_for(60 * SECOND_US);
     let sent = |cluster: &Cluster| -> Vec<u64> {
@@ -241,7 +237,7 @@ fn a_hundred_nodes_send_at_most_2000_bytes_per_second_each() {
 fn the_target_of_a_transfer_leads_without_a_gap() {
     for nodes in [3, 5, 10] {
         each_seed(20, |seed| {
-            let mut cluster = Cluster::mesh(seed, nodes, 0.01);
+            let mut cluster = Cluster::sized(seed, nodes, 0.01);
             let leader = cluster.settle(5 * SECOND_US).unwrap();
             let to = (leader + 1) % nodes;
             assert!(matches!(
@@ -268,7 +264,7 @@ fn the_target_of_a_transfer_leads_without_a_gap() {
 #[test]
 fn a_transfer_to_a_crashed_voter_elects_another() {
     each_seed(20, |seed| {
-        let mut cluster = Cluster::mesh(seed, 5, 0.01);
+        let mut cluster = Cluster::sized(seed, 5, 0.01);
         let leader = cluster.settle(5 * SECOND_US).unwrap();
         cluster.run_for(5 * SECOND_US);
         let gone = (leader + 1) % 5;
@@ -285,7 +281,7 @@ fn a_transfer_to_a_crashed_voter_elects_another() {
 #[test]
 fn changed_voters_certify_the_same_leader_again() {
     each_seed(20, |seed| {
-        let mut cluster = Cluster::mesh(seed, 7, 0.01);
+        let mut cluster = Cluster::sized(seed, 7, 0.01);
         cluster.set_electorate(3);
         let leader = cluster.settle(8 * SECOND_US).unwrap();
         cluster.run_for(2 * SECOND_US);
@@ -309,7 +305,7 @@ fn changed_voters_certify_the_same_leader_again() {
 #[test]
 fn clock_drift_changes_no_hint() {
     each_seed(5, |seed| {
-        let mut cluster = Cluster::mesh(seed, 10, 0.05);
+        let mut cluster = Cluster::sized(seed, 10, 0.05);
         for node in 0..10_u32 {
             let drift_ppm = i32::try_from(node).unwrap() * 4000 - 20_000;
             cluster.world.set_skew(node, Skew { offset_us: 0, drift_ppm });

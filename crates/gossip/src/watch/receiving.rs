@@ -19,11 +19,6 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
             Message::Ask(claim) => self.receive_claim(claim),
             Message::Proof { certificate, beat } => self.receive_proof(certificate, beat),
             Message::Votes { next, votes } => self.receive_votes(next, votes),
-            Message::Join(_)
-            | Message::Introduce(_)
-            | Message::Exchange(_)
-            | Message::Exchanged(_)
-            | Message::Busy => {}
         }
         std::mem::take(&mut self.outgoing)
     }

@@ -4,8 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use holdoff_net::{
-    ConnectionLimits, Link, LinkOptions, LinkStatus, MessageSender, PeerAddress, PublicKey, SecretKey,
-    SenderLimits,
+    ConnectionLimits, Link, LinkOptions, MessageSender, PeerAddress, PublicKey, SecretKey, SenderLimits,
 };
 use holdoff_policy::{Growth, Jitter, Policy};
 use parking_lot::Mutex;
@@ -53,11 +52,6 @@ impl Peers {
     /// Returns the link to a peer.
     pub(super) fn link(&self, to: &PublicKey, address: &str) -> Result<Link, Error> {
         Ok(self.sender(to, address)?.link().clone())
-    }
-
-    /// Returns the status of the link to a peer, if there is one.
-    pub(super) fn status(&self, to: &PublicKey) -> Option<LinkStatus> {
-        self.senders.lock().get(to).map(|sender| sender.link().status())
     }
 
     /// Closes all links.

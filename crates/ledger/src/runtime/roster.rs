@@ -91,6 +91,12 @@ impl Rules for RosterRules {
     }
 }
 
+/// Returns whether a text can be the address of a member: 1 to 64 bytes without whitespace.
+pub(super) fn is_address(text: &str) -> bool {
+    let is_blank = |character: char| character.is_whitespace() || character.is_control();
+    (1..=MAX_NAME_BYTES).contains(&text.len()) && !text.contains(is_blank)
+}
+
 impl LedgerMember {
     /// Returns the node id, or `None` until the member has connected.
     pub fn id(&self, key: &PublicKey) -> Option<NodeId> {

@@ -15,7 +15,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use holdoff_disk::DiskError;
 use holdoff_driver::{DiskThread, Driver, WriteOptions, Written};
-use holdoff_gossip::{Ed25519, Electorate, Group, Sampling, Watch};
+use holdoff_gossip::{Ed25519, Electorate, Group, Watch};
 use holdoff_net::{PublicKey, SecretKey};
 use holdoff_paxos::log;
 use holdoff_paxos::{NodeId, Slot};
@@ -24,7 +24,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::address_book::AddressBook;
 use super::identity::{LedgerId, NodeNotary};
 use super::peers::Peers;
-use super::roster::{LedgerMember, MembershipChange};
+use super::roster::{LedgerMember, MembershipChange, is_address};
 use super::status::{LedgerStatus, NodeStatus};
 use super::store::{LedgerInfo, Store};
 use super::wire::{AppliedHead, Envelope, LeaderCommand};
@@ -171,10 +171,10 @@ impl<M: NodeMachine> Task<M> {
         let electorate = Electorate::from(key.public());
         let watch =
             Watch::new(Group(info.ledger.0), key.clone(), Ed25519, electorate, &settings.gossip, now_us);
-        let myself =
-            membership::peer(&key.public(), &address).ok_or_else(|| Error::BadAddress(address.clone()))?;
-        let sampling = Sampling::new(myself, Vec::new(), true);
-        let gossip = holdoff_gossip::Node::new(watch, sampling, &settings.gossip);
+        if !is_address(&address) {
+            return Err(Error::BadAddress(address));
+        }
+        let gossip = holdoff_gossip::Node::new(watch, Vec::new(), &settings.gossip);
         let (node_status, observed) = watch::channel(NodeStatus::default());
         let task = Self {
             namespace,

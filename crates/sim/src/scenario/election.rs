@@ -11,9 +11,8 @@
 //! it has authority only if more than half of the nodes that are up consider it the leader, too. That favours the
 //! baseline.
 //!
-//! In a mesh every node knows every other node. With a partial view each node starts with four contacts from its
-//! configuration, and gossip's peer sampling maintains the views of both algorithms. A share of messages is lost, an
-//! equal share is duplicated, and an equal share is delayed.
+//! Every node knows every other node. A share of messages is lost, an equal share is duplicated, and an equal share is
+//! delayed.
 //!
 //! One kind of **fault** strikes in a run: the leader crashes and restarts, the cluster is partitioned into two random
 //! halves and heals, or a random node restarts. Faults begin when all nodes have agreed once.
@@ -43,8 +42,6 @@ const MAX_VOTERS: u32 = 7;
 pub struct Params {
     /// The number of nodes; the first seven vote.
     pub nodes: u32,
-    /// The nodes that a node knows.
-    pub topology: Topology,
     /// The share of messages that are lost; an equal share is duplicated, and an equal share is delayed.
     pub loss: f64,
     /// The kind of fault.
@@ -65,11 +62,10 @@ pub struct Params {
 }
 
 impl Default for Params {
-    /// Ten nodes that know each other, 5 to 15 ms apart, whose leader crashes every twenty seconds, for two minutes.
+    /// Ten nodes, 5 to 15 ms apart, whose leader crashes every twenty seconds, for two minutes.
     fn default() -> Self {
         Self {
             nodes: 10,
-            topology: Topology::Mesh,
             loss: 0.01,
             fault: FaultKind::Crash,
             fault_every: Micros::from_secs(20),
@@ -87,16 +83,6 @@ impl Params {
     pub fn voters(&self) -> u32 {
         self.nodes.min(MAX_VOTERS)
     }
-}
-
-/// The nodes that a node knows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Topology {
-    /// All nodes.
-    Mesh,
-    /// A few nodes, which change.
-    Partial,
 }
 
 /// The kind of fault, in addition to lost messages.

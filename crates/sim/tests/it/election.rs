@@ -1,7 +1,7 @@
 //! Elections: the limits of holdoff's algorithm, and the behaviour of the source document's algorithm.
 
 use holdoff_sim::scenario::Scenario;
-use holdoff_sim::scenario::election::{self, Algorithm, FaultKind, Outcome, Params, Topology, acceptance};
+use holdoff_sim::scenario::election::{self, Algorithm, FaultKind, Outcome, Params, acceptance};
 use holdoff_sim::{Micros, Plan, ResultRow, Strategy};
 
 const FAULTS: [FaultKind; 4] = [FaultKind::None, FaultKind::Crash, FaultKind::Partition, FaultKind::Churn];
@@ -19,35 +19,28 @@ fn row(params: &Params, algorithm: Algorithm, runs: u32) -> ResultRow {
     holdoff_sim::run(&plan, &|_, _| {}).remove(0)
 }
 
-fn of(nodes: u32, topology: Topology, loss: f64, fault: FaultKind) -> Params {
-    Params { nodes, topology, loss, fault, ..Params::default() }
+fn of(nodes: u32, loss: f64, fault: FaultKind) -> Params {
+    Params { nodes, loss, fault, ..Params::default() }
 }
 
 /// Returns the command that repeats this run.
 fn replay(params: &Params, runs: u32) -> String {
-    let Params { nodes, topology, loss, fault, duration, .. } = params;
-    let (topology, fault) = (format!("{topology:?}").to_lowercase(), format!("{fault:?}").to_lowercase());
+    let Params { nodes, loss, fault, duration, .. } = params;
+    let fault = format!("{fault:?}").to_lowercase();
     format!(
-        "replay: holdoff sim election --policy holdoff --nodes {nodes} --set topology={topology} --set loss={loss} \
-         --set fault={fault} --set duration={duration} --runs {runs} --seed 1"
+        "replay: holdoff sim election --policy holdoff --nodes {nodes} --set loss={loss} --set fault={fault} \
+         --set duration={duration} --runs {runs} --seed 1"
     )
 }
 
 /// A few of the situations of `holdoff sim election --all`, with shorter runs.
 #[test]
 fn holdoff_keeps_its_limits() {
-    let sizes = [
-        (3, Topology::Mesh),
-        (5, Topology::Partial),
-        (10, Topology::Mesh),
-        (10, Topology::Partial),
-        (50, Topology::Partial),
-    ];
-    for (nodes, topology) in sizes {
+    for nodes in [3, 5, 10, 50] {
         for loss in [0.0, 0.05] {
             for fault in FAULTS {
                 let duration = Micros::from_secs(if nodes > 10 { 150 } else { 300 });
-                let params = Params { duration, ..of(nodes, topology, loss, fault) };
+                let params = Params { duration, ..of(nodes, loss, fault) };
                 let missed = acceptance::missed(&params, &row(&params, Algorithm::Holdoff, 3));
                 assert!(missed.is_empty(), "{missed:?}\n{}", replay(&params, 3));
             }
@@ -58,7 +51,7 @@ fn holdoff_keeps_its_limits() {
 #[test]
 fn a_hundred_nodes_keep_the_limits_with_two_kilobytes_per_second_each() {
     for fault in [FaultKind::None, FaultKind::Crash] {
-        let params = of(100, Topology::Partial, 0.01, fault);
+        let params = of(100, 0.01, fault);
         let missed = acceptance::missed(&params, &row(&params, Algorithm::Holdoff, 2));
         assert!(missed.is_empty(), "{missed:?}\n{}", replay(&params, 2));
     }
@@ -67,7 +60,7 @@ fn a_hundred_nodes_keep_the_limits_with_two_kilobytes_per_second_each() {
 /// Limits that no algorithm could miss would prove nothing.
 #[test]
 fn the_baseline_misses_the_limits() {
-    let crashes = of(10, Topology::Mesh, 0.0, FaultKind::Crash);
+    let crashes = of(10, 0.0, FaultKind::Crash);
     let missed = acceptance::missed(&crashes, &row(&crashes, Algorithm::Baseline, 3)).join("; ");
     assert!(missed.contains("two leaders at once") && missed.contains("ms to recover, p50"), "{missed}");
 }
@@ -78,7 +71,7 @@ fn the_baseline_follows_a_dead_leader() {
     for algorithm in [Algorithm::Baseline, Algorithm::Sticky, Algorithm::Hysteresis, Algorithm::SlowRounds] {
         for down_s in [5, 15] {
             let down_for = Micros::from_secs(down_s);
-            let params = Params { down_for, ..of(10, Topology::Mesh, 0.0, FaultKind::Crash) };
+            let params = Params { down_for, ..of(10, 0.0, FaultKind::Crash) };
             let recovery = &row(&params, algorithm, 3).pooled["recovery"];
             assert!(recovery.count >= 12, "{algorithm:?}: {}", recovery.count);
             let shortest_us = recovery.sorted_us.first().copied().unwrap();
@@ -91,8 +84,7 @@ fn the_baseline_follows_a_dead_leader() {
 #[test]
 fn holdoff_replaces_a_dead_leader() {
     for seed in 0..5 {
-        let params =
-            Params { down_for: Micros::from_secs(15), ..of(10, Topology::Mesh, 0.01, FaultKind::Crash) };
+        let params = Params { down_for: Micros::from_secs(15), ..of(10, 0.01, FaultKind::Crash) };
         let outcome = run(&params, Algorithm::Holdoff, seed);
         assert!(outcome.faults >= 4 && outcome.changes == outcome.faults, "seed {seed}: {outcome:?}");
         assert!(outcome.recoveries_us.iter().all(|us| *us < 6_000_000), "seed {seed}: {outcome:?}");
@@ -104,11 +96,8 @@ fn holdoff_replaces_a_dead_leader() {
 #[test]
 fn a_named_node_that_campaigns_at_once_leads_sooner() {
     let first = |named_campaigns| {
-        let params = Params {
-            named_campaigns,
-            duration: Micros::from_secs(5),
-            ..of(3, Topology::Mesh, 0.0, FaultKind::None)
-        };
+        let params =
+            Params { named_campaigns, duration: Micros::from_secs(5), ..of(3, 0.0, FaultKind::None) };
         row(&params, Algorithm::Holdoff, 50).time_ms
     };
     let (runs, waits) = (first(true), first(false));
@@ -120,8 +109,7 @@ fn a_named_node_that_campaigns_at_once_leads_sooner() {
 fn the_log_does_not_diverge_in_a_partition() {
     let mut changes = 0;
     for seed in 0..5 {
-        let params =
-            Params { duration: Micros::from_secs(300), ..of(10, Topology::Mesh, 0.05, FaultKind::Partition) };
+        let params = Params { duration: Micros::from_secs(300), ..of(10, 0.05, FaultKind::Partition) };
         let outcome = run(&params, Algorithm::Holdoff, seed);
         assert!(outcome.faults >= 4 && outcome.healings_us.len() as u64 == outcome.faults, "seed {seed}");
         assert_eq!((outcome.two_at_once, outcome.diverged, outcome.unrecovered), (0, 0, 0), "seed {seed}");

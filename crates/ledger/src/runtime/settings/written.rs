@@ -4,12 +4,12 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use holdoff_gossip::GossipAddress;
 use holdoff_policy::file::{self, DeTable, Reader, Section};
 use holdoff_policy::{Problems, as_micros_u64, format_duration};
 
 use super::Settings;
 use crate::runtime::MAX_NAME_BYTES;
+use crate::runtime::roster::is_address;
 
 const KEYS: &[&str] = &[
     "listen",
@@ -34,7 +34,6 @@ const GOSSIP_KEYS: &[&str] = &[
     "listening",
     "suspicion",
     "minimum_tenure",
-    "exchange_rounds",
 ];
 
 /// The range of timeouts and intervals between nodes.
@@ -129,7 +128,6 @@ fn read_gossip(reader: &mut Reader<'_>, section: &Section<'_, '_>, gossip: &mut 
             section.duration(reader, key, TIMES, into.get_or_insert_default());
         }
     }
-    section.count(reader, "exchange_rounds", 1..=100_000, &mut gossip.exchange_rounds);
 }
 
 fn read_micros(reader: &mut Reader<'_>, section: &Section<'_, '_>, key: &str, into: &mut u64) {
@@ -160,7 +158,7 @@ fn read_advertised(reader: &mut Reader<'_>, section: &Section<'_, '_>) -> Option
     let has_port = text
         .rsplit_once(':')
         .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0));
-    if has_port && GossipAddress::try_from(text.clone()).is_ok() {
+    if has_port && is_address(&text) {
         return Some(text);
     }
     let (value, what) = section.get("advertise")?;
@@ -194,7 +192,7 @@ mod tests {
                     result_timeout = \"3s\"\nlease = \"400ms\"\nelection = \"2s\"\nheartbeat = \"50ms\"\nkept = 60\n\
                     max_pending = 7\n[ledger.gossip]\nround = \"80ms\"\ndiameter = 9\ndissemination = \"10ms\"\n\
                     clock_tolerance = \"11ms\"\nfan_out = 12\nelection = \"13ms\"\nlistening = \"14ms\"\n\
-                    suspicion = \"15ms\"\nminimum_tenure = \"16ms\"\nexchange_rounds = 17";
+                    suspicion = \"15ms\"\nminimum_tenure = \"16ms\"";
         let written = FileSettings::from_toml(text).unwrap();
         assert_eq!(written.data, Some("d".into()));
         let Settings { listen, advertise, name, ledger, gossip, data, .. } = written.at("e");
@@ -214,7 +212,6 @@ mod tests {
             listening: Some(ms(14)),
             suspicion: Some(ms(15)),
             minimum_tenure: Some(ms(16)),
-            exchange_rounds: 17,
         };
         assert_eq!(gossip, expected);
     }

@@ -1,7 +1,7 @@
 //! Membership: registers nodes in the roster, and changes the voters until they match the roster.
 
-use holdoff_gossip::{Electorate, GossipAddress, GossipPeer, MAX_FULL_MESH};
-use holdoff_net::{LinkStatus, PublicKey};
+use holdoff_gossip::Electorate;
+use holdoff_net::PublicKey;
 use holdoff_paxos::{Configuration, NodeId};
 
 use super::Task;
@@ -15,6 +15,8 @@ use crate::runtime::{NodeMachine, NodeState, clock};
 
 /// The maximum number of entries that a member may be behind when it becomes a voter.
 const MAX_LAG: u64 = 1024;
+/// The size up to which all members of a ledger tell each other their status.
+const SMALL_LEDGER: usize = 10;
 /// The age after which the status of a peer no longer counts.
 const STATUS_MAX_AGE_US: u64 = 3_000_000;
 
@@ -26,7 +28,6 @@ impl<M: NodeMachine> Task<M> {
         if self.driver.core().is_ready() {
             self.adjust_voters();
         }
-        self.remove_unreachable_peers();
     }
 
     /// Sends this node's status to all members of a small ledger. In a large ledger only the leader receives it.
@@ -35,7 +36,7 @@ impl<M: NodeMachine> Task<M> {
         let envelope = Envelope::PeerStatus(AppliedHead { index: state.index(), hash: state.hash() });
         let others = self.address_book.members().into_iter().filter(|(key, _)| *key != self.key);
         let mut others: Vec<_> = others.collect();
-        if others.len() >= MAX_FULL_MESH && self.address_book.contains(&self.key) {
+        if others.len() >= SMALL_LEDGER && self.address_book.contains(&self.key) {
             let leader = self.driver.core().leader().and_then(|leader| self.address_book.key(leader));
             others.retain(|(key, _)| Some(*key) == leader);
         }
@@ -140,16 +141,6 @@ impl<M: NodeMachine> Task<M> {
             .is_some_and(|status| recent(status.at_us) && status.head.index.0 + MAX_LAG >= index)
     }
 
-    /// Removes unreachable peers from the partial view of gossip.
-    fn remove_unreachable_peers(&mut self) {
-        let peers: Vec<_> = self.gossip.sampling().peers().into_iter().map(|peer| peer.key).collect();
-        for key in peers {
-            if matches!(self.peers.status(&key), Some(LinkStatus::Waiting { .. })) {
-                self.gossip.remove_peer(self.rng.u64(..), &key);
-            }
-        }
-    }
-
     /// Compares the core with the last observation, and publishes the changes.
     pub(super) fn observe(&mut self) {
         if self.observed.index != self.driver.core().state().index() || self.observed.roster.is_none() {
@@ -196,10 +187,7 @@ impl<M: NodeMachine> Task<M> {
             let unknown = self.listed_members.iter().filter(|(key, _)| roster.get(key).is_none());
             members.extend(unknown.cloned().collect::<Vec<_>>());
         }
-        let others = members.iter().filter(|(key, _)| *key != self.key);
-        let peers: Vec<_> = others.filter_map(|(key, member)| peer(key, &member.address)).collect();
-        let is_all = peers.len() < MAX_FULL_MESH;
-        self.gossip.set_contacts(peers, is_all);
+        self.gossip.set_peers(members.iter().map(|(key, _)| *key).filter(|key| *key != self.key).collect());
         let ids = members.iter().filter_map(|(key, member)| member.id(key)).collect();
         self.address_book.replace(members);
         self.step(Input::Contacts(ids));
@@ -286,9 +274,4 @@ impl<M: NodeMachine> Task<M> {
             member,
         }
     }
-}
-
-/// Returns a member as a peer of gossip.
-pub(super) fn peer(key: &PublicKey, address: &str) -> Option<GossipPeer> {
-    Some(GossipPeer { key: *key, address: GossipAddress::try_from(address.to_owned()).ok()? })
 }

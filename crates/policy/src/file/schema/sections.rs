@@ -169,10 +169,6 @@ struct GossipTable {
     /// The time between a claim and the moment at which its leader must have a quorum. Default: twice the
     /// suspicion timeout.
     minimum_tenure: Option<DurationText>,
-    /// The number of rounds between two exchanges of arcs, where nodes do not know all other nodes. Default:
-    /// 20.
-    #[schemars(range(min = 1, max = 100_000))]
-    exchange_rounds: Option<u32>,
 }
 
 /// The defaults of locks. An acquisition may override them.

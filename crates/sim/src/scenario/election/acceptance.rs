@@ -1,6 +1,6 @@
 //! The acceptance limits of holdoff's algorithm, and the table of situations in which they are checked.
 
-use super::{FaultKind, Params, Topology};
+use super::{FaultKind, Params};
 use crate::{Micros, ResultRow};
 
 /// All times in milliseconds.
@@ -16,26 +16,16 @@ const HOUR: Micros = Micros::from_secs(60 * 60);
 const TEN_MINUTES: Micros = Micros::from_secs(10 * 60);
 const FAULTS: [FaultKind; 4] = [FaultKind::None, FaultKind::Crash, FaultKind::Partition, FaultKind::Churn];
 
-/// Returns every situation of the table: three to a hundred nodes, in a mesh and with partial views, with no, little
-/// and much loss, and each fault. A run takes an hour, or ten minutes above ten nodes, where leaders crash more often
-/// instead.
+/// Returns every situation of the table: three to a hundred nodes, with no, little and much loss, and each fault. A run
+/// takes an hour, or ten minutes above ten nodes, where leaders crash more often instead.
 pub fn table() -> Vec<Params> {
-    let sizes = [
-        (3, Topology::Mesh),
-        (5, Topology::Mesh),
-        (10, Topology::Mesh),
-        (3, Topology::Partial),
-        (5, Topology::Partial),
-    ];
-    let sizes = sizes.into_iter().chain([10, 50, 100].map(|nodes| (nodes, Topology::Partial)));
-    let of_size = |(nodes, topology)| [0.0, 0.01, 0.05].map(|loss| (nodes, topology, loss));
-    let with_loss = |(nodes, topology, loss)| FAULTS.map(|fault| situation(nodes, topology, loss, fault));
-    sizes.flat_map(of_size).flat_map(with_loss).collect()
+    let of_size = |nodes| [0.0, 0.01, 0.05].map(|loss| (nodes, loss));
+    let with_loss = |(nodes, loss)| FAULTS.map(|fault| situation(nodes, loss, fault));
+    [3, 5, 10, 50, 100].into_iter().flat_map(of_size).flat_map(with_loss).collect()
 }
 
-fn situation(nodes: u32, topology: Topology, loss: f64, fault: FaultKind) -> Params {
-    let usual =
-        Params { nodes, topology, loss, fault, fault_every: Micros::from_secs(30), ..Params::default() };
+fn situation(nodes: u32, loss: f64, fault: FaultKind) -> Params {
+    let usual = Params { nodes, loss, fault, fault_every: Micros::from_secs(30), ..Params::default() };
     match fault {
         _ if nodes <= 10 => Params { duration: HOUR, ..usual },
         FaultKind::Crash => {
@@ -92,7 +82,7 @@ mod tests {
     #[test]
     fn every_situation_has_valid_parameters() {
         let table = table();
-        assert_eq!(table.len(), 8 * 3 * 4);
+        assert_eq!(table.len(), 5 * 3 * 4);
         for params in table {
             assert_eq!(Scenario::Election(params.clone()).check(), Ok(()), "{params:?}");
         }

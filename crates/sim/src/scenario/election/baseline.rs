@@ -1,18 +1,17 @@
 //! The source document's algorithm: the majority opinion of three other nodes, which is at the same time the authority.
 //!
-//! A node starts by considering itself the leader. Once a round it considers the votes of its neighbours that are no
+//! A node starts by considering itself the leader. Once a round it considers the votes of the other nodes that are no
 //! older than the time in which news can reach all nodes and return. It draws three of these votes and takes the leader
-//! that two of them name; if all differ, it takes one of the three at random. Then it sends its choice to its
-//! neighbours. No node checks whether the leader itself is alive. [`BaselineNode::choose`] documents how the variants count
+//! that two of them name; if all differ, it takes one of the three at random. Then it sends its choice to all
+//! other nodes. No node checks whether the leader itself is alive. [`BaselineNode::choose`] documents how the variants count
 //! votes and break ties.
 
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
-use holdoff_gossip::{GossipCounters, Message, PublicKey, Sampling};
 
 use super::Algorithm;
-use super::node::{ElectionNode, Leadership, NodeConfig, SentTraffic, key, number, roll, up};
+use super::node::{ElectionNode, Leadership, NodeConfig, SentTraffic, roll, up};
 use crate::kernel::{self, NodeContext, NodeId, World};
 
 const ROUND_US: u64 = 300_000;
@@ -27,17 +26,15 @@ const STICKS_FOR_US: u64 = 10_000_000;
 const AHEAD: usize = 2;
 /// The size of a vote: the voter, its choice, and the time.
 const VOTE_BYTES: usize = 72;
-const EXCHANGE_ROUNDS: u32 = 20;
 
 /// A node of this algorithm.
 pub(super) struct BaselineNode {
     config: NodeConfig,
     me: NodeId,
-    sampling: Sampling,
     chosen: NodeId,
     /// The time when the node last counted votes; `None` before its first round.
     looked_us: Option<u64>,
-    /// The latest vote of each neighbour: its leader, and the time on the neighbour's clock.
+    /// The latest vote of each other node: its leader, and the time on that node's clock.
     votes: BTreeMap<NodeId, (NodeId, u64)>,
 }
 
@@ -46,63 +43,45 @@ pub(super) struct BaselineDisk {
     sent: SentTraffic,
 }
 
-#[derive(Clone)]
-pub(super) enum BaselineMessage {
-    Vote { leader: NodeId, at_us: u64 },
-    Peers(Box<Message>),
+#[derive(Clone, Copy)]
+pub(super) struct BaselineVote {
+    leader: NodeId,
+    at_us: u64,
 }
 
 impl kernel::SimNode for BaselineNode {
-    type Message = BaselineMessage;
+    type Message = BaselineVote;
     type Timer = ();
     type Disk = BaselineDisk;
 
     fn start(disk: &mut BaselineDisk, context: &mut NodeContext<'_, Self>) -> Self {
         let (config, me) = (disk.config.clone(), context.me());
-        let sampling = config.sampling();
-        let node = Self { sampling, me, chosen: me, looked_us: None, votes: BTreeMap::new(), config };
+        let node = Self { me, chosen: me, looked_us: None, votes: BTreeMap::new(), config };
         let phase_us = context.rng().between(0, node.round_us());
         context.set_timer(phase_us, ());
-        let join = node.sampling.join();
-        Self::exchange(join, disk, context);
         node
     }
 
     fn receive(
         &mut self,
-        disk: &mut BaselineDisk,
+        _: &mut BaselineDisk,
         from: NodeId,
-        message: BaselineMessage,
-        context: &mut NodeContext<'_, Self>,
+        BaselineVote { leader, at_us }: BaselineVote,
+        _: &mut NodeContext<'_, Self>,
     ) {
-        match message {
-            BaselineMessage::Vote { leader, at_us } => {
-                let latest = self.votes.entry(from).or_insert((leader, at_us));
-                if at_us >= latest.1 {
-                    *latest = (leader, at_us);
-                }
-            }
-            BaselineMessage::Peers(message) => {
-                let mut rng = Rng::with_seed(roll(context));
-                let sends = self.sampling.receive(key(self.config.seed, from), *message, &mut rng);
-                Self::exchange(sends, disk, context);
-            }
+        let latest = self.votes.entry(from).or_insert((leader, at_us));
+        if at_us >= latest.1 {
+            *latest = (leader, at_us);
         }
     }
 
     fn wake(&mut self, disk: &mut BaselineDisk, (): (), context: &mut NodeContext<'_, Self>) {
         context.set_timer(self.round_us(), ());
         let mut rng = Rng::with_seed(roll(context));
-        let sends = self.sampling.tick(EXCHANGE_ROUNDS, &mut rng, &mut GossipCounters::default());
-        Self::exchange(sends, disk, context);
         self.choose(context.now_us(), &mut rng);
-        let mut neighbours: Vec<NodeId> =
-            self.sampling.peers().into_iter().map(|peer| number(&peer.key)).collect();
-        neighbours.sort_unstable();
-        neighbours.dedup();
-        for to in neighbours {
+        for to in &self.config.others {
             disk.sent.count(VOTE_BYTES);
-            context.send(to, BaselineMessage::Vote { leader: self.chosen, at_us: context.now_us() });
+            context.send(*to, BaselineVote { leader: self.chosen, at_us: context.now_us() });
         }
     }
 }
@@ -132,17 +111,6 @@ impl BaselineNode {
         let is_ahead = votes_for(chosen) >= votes_for(self.chosen) + AHEAD;
         if self.config.algorithm != Algorithm::Hysteresis || is_first || is_ahead {
             self.chosen = chosen;
-        }
-    }
-
-    fn exchange(
-        sends: impl IntoIterator<Item = (PublicKey, Message)>,
-        disk: &mut BaselineDisk,
-        context: &mut NodeContext<'_, Self>,
-    ) {
-        for (to, message) in sends {
-            disk.sent.count(message.encode().map_or(0, |bytes| bytes.len()));
-            context.send(number(&to), BaselineMessage::Peers(Box::new(message)));
         }
     }
 }

@@ -62,7 +62,8 @@ impl kernel::SimNode for HoldoffNode {
         let (config, settings, now_us) = (disk.config.clone(), Settings::default(), context.now_us());
         let signer = FakeSigner(key(config.seed, context.me()));
         let watch = Watch::new(GROUP, signer, signer, config.electorate.clone(), &settings, now_us);
-        let gossip = gossip::Node::new(watch, config.sampling(), &settings);
+        let peers = config.others.iter().map(|other| key(config.seed, *other)).collect();
+        let gossip = gossip::Node::new(watch, peers, &settings);
         let is_voter = context.me() < config.voters;
         let store = disk.store.clone().filter(|_| is_voter);
         let roll = context.rng().roll();

@@ -1,21 +1,13 @@
 //! The common part of the nodes of all algorithms: their configuration, their observable state, and their keys.
 
-use holdoff_gossip::{
-    Electorate, GossipAddress, GossipPeer, Group, PublicKey, Sampling, Signature, Signer, Verifier,
-};
+use holdoff_gossip::{Electorate, Group, PublicKey, Signature, Signer, Verifier};
 use holdoff_paxos::log::Term;
 
-use super::{Algorithm, Params, Topology};
-use crate::kernel::{self, NodeContext, NodeId, SimRng, World, mix};
+use super::{Algorithm, Params};
+use crate::kernel::{self, NodeContext, NodeId, World, mix};
 
 /// The bytes that a frame and TLS add to each message.
 const FRAMING_BYTES: u64 = 64;
-
-/// The number of contacts of a node that does not know all nodes.
-const CONTACTS: usize = 4;
-
-/// The random number stream of the contacts.
-const CONTACTS_STREAM: u64 = 5;
 
 /// The configuration of a node.
 #[derive(Clone, Debug)]
@@ -25,25 +17,13 @@ pub(super) struct NodeConfig {
     pub(super) voters: u32,
     pub(super) electorate: Electorate,
     pub(super) named_campaigns: bool,
-    topology: Topology,
-    me: GossipPeer,
-    contacts: Vec<GossipPeer>,
+    /// All other nodes.
+    pub(super) others: Vec<NodeId>,
 }
 
 impl NodeConfig {
-    /// Creates the configuration of a node, with the voters, and with all other nodes or a few of them. Returns `None`
-    /// if there are no voters.
+    /// Creates the configuration of a node. Returns `None` if there are no voters.
     pub(super) fn of(node: NodeId, params: &Params, algorithm: Algorithm, seed: u64) -> Option<Self> {
-        let mut others: Vec<NodeId> = (0..params.nodes).filter(|other| *other != node).collect();
-        if params.topology == Topology::Partial {
-            let (mut rng, last) =
-                (SimRng::of(mix(seed, CONTACTS_STREAM), u64::from(node)), others.len().max(1) - 1);
-            for place in 0..others.len().min(CONTACTS) {
-                let drawn = rng.between(place as u64, last as u64);
-                others.swap(place, usize::try_from(drawn).unwrap_or(place));
-            }
-            others.truncate(CONTACTS);
-        }
         let voters = params.voters();
         Some(Self {
             seed,
@@ -51,15 +31,8 @@ impl NodeConfig {
             voters,
             electorate: Electorate::new((0..voters).map(|voter| key(seed, voter))).ok()?,
             named_campaigns: params.named_campaigns,
-            topology: params.topology,
-            me: peer(seed, node)?,
-            contacts: others.into_iter().filter_map(|other| peer(seed, other)).collect(),
+            others: (0..params.nodes).filter(|other| *other != node).collect(),
         })
-    }
-
-    /// Returns the node's initial knowledge of other nodes.
-    pub(super) fn sampling(&self) -> Sampling {
-        Sampling::new(self.me.clone(), self.contacts.clone(), self.topology == Topology::Mesh)
     }
 }
 
@@ -142,13 +115,6 @@ pub(super) fn key(seed: u64, node: NodeId) -> PublicKey {
 pub(super) fn number(key: &PublicKey) -> NodeId {
     let [.., a, b, c, d] = *key.as_bytes();
     NodeId::from_le_bytes([a, b, c, d])
-}
-
-/// Returns a node with its nominal address; never `None`, because the address is valid.
-pub(super) fn peer(seed: u64, node: NodeId) -> Option<GossipPeer> {
-    let [_, high, middle, low] = node.to_be_bytes();
-    let address = GossipAddress::try_from(format!("10.{high}.{middle}.{low}:7946")).ok()?;
-    Some(GossipPeer { key: key(seed, node), address })
 }
 
 /// Signs with one key, and verifies the signatures of all keys.
