@@ -3,7 +3,7 @@
 use std::fmt::{self, Debug};
 
 use holdoff_paxos::Slot;
-use holdoff_paxos::log::{self, Term};
+use holdoff_paxos::log::{self, EntrySize, Term};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -86,6 +86,12 @@ pub struct Transaction<G, D, A> {
     pub result: Result<A, GoalError>,
     /// The hash of the machine's state after the entry.
     pub state_hash: StateHash,
+}
+
+impl<G: Serialize, D: Serialize, A: Serialize> EntrySize for Transaction<G, D, A> {
+    fn encoded_bytes(&self) -> usize {
+        postcard::serialize_with_flavor(self, postcard::ser_flavors::Size::default()).unwrap_or(usize::MAX >> 32)
+    }
 }
 
 /// An entry of this machine's history.

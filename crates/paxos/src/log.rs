@@ -24,7 +24,7 @@ mod store;
 mod tests;
 mod transfer;
 
-pub use entry::{Entry, EntryPayload, LogId, Snapshot, Term};
+pub use entry::{Entry, EntryPayload, EntrySize, LogId, Snapshot, Term};
 pub use message::{Append, Message, VoteRequest, coalesce_appends};
 pub use node::{Input, Node, Options, Output, Rejection};
 pub use store::{Promises, Record, Store};

@@ -15,10 +15,10 @@
 
 use super::node::{Leader, Role};
 use super::progress::Progress;
-use super::{EntryPayload, LogId, Message, Node, Record, Term, VoteRequest};
+use super::{EntryPayload, EntrySize, LogId, Message, Node, Record, Term, VoteRequest};
 use crate::{Configuration, NodeId, Slot, Tally};
 
-impl<V: Clone, S: Clone> Node<V, S> {
+impl<V: Clone + EntrySize, S: Clone> Node<V, S> {
     /// Starts a pre-vote. A node that was partitioned does not win it, and raises no other node's term.
     pub(super) fn start_pre_vote(&mut self) {
         self.restart_election_timer();

@@ -13,6 +13,38 @@ pub struct Entry<V> {
     pub payload: EntryPayload<V>,
 }
 
+/// A value whose encoded size is known. The size limits messages and the bytes on their way to a follower, so that an
+/// estimate is enough.
+pub trait EntrySize {
+    /// Returns the size, in bytes.
+    fn encoded_bytes(&self) -> usize;
+}
+
+macro_rules! sized_integers {
+    ($($integer:ty),*) => {
+        $(impl EntrySize for $integer {
+            fn encoded_bytes(&self) -> usize {
+                size_of::<Self>()
+            }
+        })*
+    };
+}
+sized_integers!(u8, u32, u64);
+
+impl<V: EntrySize> Entry<V> {
+    /// Returns the approximate size of the encoded entry, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        /// The size of a term, and of the id of a voter.
+        const OVERHEAD: usize = 48;
+        OVERHEAD
+            + match &self.payload {
+                EntryPayload::Value(value) => value.encoded_bytes(),
+                EntryPayload::NoOp => 0,
+                EntryPayload::Configuration(voters) => OVERHEAD * voters.acceptors().len(),
+            }
+    }
+}
+
 /// The content of an entry.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum EntryPayload<V> {

@@ -6,7 +6,7 @@ use holdoff_testbed::fault::is_injected;
 
 use super::election::Votes;
 use super::node::Role;
-use super::{Input, Message, Node};
+use super::{EntrySize, Input, Message, Node};
 use crate::{Configuration, NodeId, Slot};
 
 /// A defect that a real system had, or that the correctness proof excludes.
@@ -32,7 +32,7 @@ pub(super) enum LogFault {
 #[derive(Clone, Debug)]
 pub(super) struct FaultyNode<V, S>(pub(super) Node<V, S>);
 
-impl<V: Clone, S: Clone> Core for FaultyNode<V, S> {
+impl<V: Clone + EntrySize, S: Clone> Core for FaultyNode<V, S> {
     type Input = Input<V, S>;
     type Record = super::Record<V, S>;
     type Output = super::Output<V, S>;
@@ -43,7 +43,7 @@ impl<V: Clone, S: Clone> Core for FaultyNode<V, S> {
 }
 
 /// Performs a step of a node with the injected defect, if there is one.
-pub(super) fn step<V: Clone, S: Clone>(
+pub(super) fn step<V: Clone + EntrySize, S: Clone>(
     node: &mut Node<V, S>,
     now_us: u64,
     roll: u32,
@@ -84,7 +84,7 @@ pub(super) fn step<V: Clone, S: Clone>(
 }
 
 /// Returns whether a voter would refuse this candidate if it ignored configurations.
-fn is_refused_across<V: Clone, S: Clone>(node: &Node<V, S>, input: &Input<V, S>) -> bool {
+fn is_refused_across<V: Clone + EntrySize, S: Clone>(node: &Node<V, S>, input: &Input<V, S>) -> bool {
     let Input::Message(_, Message::RequestVote(asked)) = input else { return false };
     (asked.accepted, asked.last) < (node.store().accepted(), node.store().last())
 }
@@ -105,7 +105,7 @@ fn without_change<V, S>(input: Input<V, S>) -> Input<V, S> {
 }
 
 /// Begins a candidate's term under an earlier configuration as soon as its votes are a majority of the new voters.
-fn count_kept_votes<V: Clone, S: Clone>(
+fn count_kept_votes<V: Clone + EntrySize, S: Clone>(
     node: &mut Node<V, S>,
     now_us: u64,
     roll: u32,
@@ -126,7 +126,7 @@ fn has_votes_of(votes: &Votes, voters: &Configuration) -> bool {
 }
 
 /// Makes an append request claim that the leader has the follower's own entry before the entries that it sends.
-fn without_match<V: Clone, S: Clone>(node: &Node<V, S>, input: Input<V, S>) -> Input<V, S> {
+fn without_match<V: Clone + EntrySize, S: Clone>(node: &Node<V, S>, input: Input<V, S>) -> Input<V, S> {
     match input {
         Input::Message(from, Message::Append(mut append)) => {
             append.before = node.store().log_id(append.before.slot).unwrap_or(append.before);
@@ -137,7 +137,7 @@ fn without_match<V: Clone, S: Clone>(node: &Node<V, S>, input: Input<V, S>) -> I
 }
 
 /// Lets a leader count its replicas as if it had begun with an empty log.
-fn count_inherited<V: Clone, S: Clone>(
+fn count_inherited<V: Clone + EntrySize, S: Clone>(
     node: &mut Node<V, S>,
     now_us: u64,
     roll: u32,
@@ -154,7 +154,7 @@ fn count_inherited<V: Clone, S: Clone>(
 }
 
 /// Tells a leader that its whole log is on its disk, whether it is or not.
-fn count_unstored<V: Clone, S: Clone>(
+fn count_unstored<V: Clone + EntrySize, S: Clone>(
     node: &mut Node<V, S>,
     now_us: u64,
     roll: u32,

@@ -1,10 +1,10 @@
 //! Followers: they append the leader's entries, each after the entry that precedes it in the leader's log.
 
 use super::node::Role;
-use super::{Append, Entry, LogId, Message, Node, Record, Term};
+use super::{Append, Entry, EntrySize, LogId, Message, Node, Record, Term};
 use crate::{NodeId, Slot};
 
-impl<V: Clone, S: Clone> Node<V, S> {
+impl<V: Clone + EntrySize, S: Clone> Node<V, S> {
     /// Handles a leader's append request or heartbeat.
     pub(super) fn handle_append(&mut self, from: NodeId, append: Append<V>) {
         let Append { term, before, entry, more, inherited, decided } = append;

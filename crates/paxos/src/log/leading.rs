@@ -14,11 +14,11 @@
 use holdoff_driver::StepOf;
 
 use super::node::{Input, Leader, Output, Rejection, Role};
-use super::progress::{LogRange, NextSend, Occasion, Progress};
-use super::{Append, Entry, EntryPayload, LogId, Message, Node, Record, Term};
+use super::progress::{NextSend, Occasion, Progress};
+use super::{Append, Entry, EntryPayload, EntrySize, LogId, Message, Node, Record, Term};
 use crate::{MAX_ACCEPTORS, NodeId, Slot};
 
-impl<V: Clone, S: Clone> Node<V, S> {
+impl<V: Clone + EntrySize, S: Clone> Node<V, S> {
     /// Appends a proposed value or configuration change, or rejects it.
     pub(super) fn propose(&mut self, payload: EntryPayload<V>) {
         let output = match self.check_proposal(&payload) {
@@ -136,14 +136,14 @@ impl<V: Clone, S: Clone> Node<V, S> {
         followers + usize::from(configuration.contains(self.me)) >= configuration.majority()
     }
 
-    /// Sends every follower its next batch of entries, or an empty heartbeat.
+    /// Sends every follower a heartbeat: with its next entries, if it answers and has room for them.
     pub(super) fn send_heartbeats(&mut self) {
         let Role::Leader(leader) = &mut self.role else { return };
         leader.heartbeat_sent_us = self.now_us;
         self.send_to_all(Occasion::Heartbeat);
     }
 
-    fn send_to_all(&mut self, occasion: Occasion) {
+    pub(super) fn send_to_all(&mut self, occasion: Occasion) {
         let Role::Leader(leader) = &self.role else { return };
         for index in 0..leader.followers.len() {
             self.send_next(index, occasion);
@@ -155,8 +155,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
         let Role::Leader(leader) = &mut self.role else { return };
         let Some(follower) = leader.followers.get_mut(index) else { return };
         let (term, inherited) = (leader.term, leader.inherited);
-        let log = LogRange { snapshot: self.store.snapshot().last.slot, last: self.store.last() };
-        let message = match follower.next_send(occasion, log, &self.options, self.now_us) {
+        let message = match follower.next_send(occasion, self.store.range(), &self.options, self.now_us) {
             None => return,
             Some(NextSend::Snapshot) => {
                 Message::InstallSnapshot { term, inherited, snapshot: self.store.snapshot().clone() }
@@ -197,7 +196,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
     }
 }
 
-impl<V: Clone, S: Clone> Node<V, S> {
+impl<V: Clone + EntrySize, S: Clone> Node<V, S> {
     /// Moves the messages that may leave before this step is stored, and requests an [`Input::Stored`].
     pub(super) fn send_early(&mut self, step: &mut StepOf<Self>) {
         let Role::Leader(Leader { term, stored, .. }) = &self.role else { return };

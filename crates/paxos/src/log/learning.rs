@@ -4,13 +4,13 @@
 //! leader counts them. The entries that they overwrite were undecided, and can no longer be decided.
 
 use super::node::{Output, Role};
-use super::{Entry, EntryPayload, LogId, Node, Record, Snapshot, Term};
+use super::{Entry, EntryPayload, EntrySize, LogId, Node, Record, Snapshot, Term};
 use crate::{NodeId, Slot};
 
 /// The highest slot that a snapshot may claim. No log becomes that long: the node ignores snapshots beyond it.
 const FURTHEST: Slot = Slot(1 << 62);
 
-impl<V: Clone, S: Clone> Node<V, S> {
+impl<V: Clone + EntrySize, S: Clone> Node<V, S> {
     /// Stores entries that are proven to be decided. If they do not continue the known decided entries, the node
     /// ignores them.
     pub(super) fn learn(&mut self, first: Slot, entries: Vec<Entry<V>>) {
@@ -70,7 +70,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
     }
 }
 
-impl<V: Clone, S: Clone> Node<V, S> {
+impl<V: Clone + EntrySize, S: Clone> Node<V, S> {
     /// Handles a leader's snapshot, which replaces entries that the leader has compacted.
     pub(super) fn handle_install_snapshot(
         &mut self,

@@ -4,9 +4,9 @@ use holdoff_driver::{Core, Roll, Step, StepOf};
 use serde::{Deserialize, Serialize};
 
 use super::election::Votes;
-use super::progress::Progress;
+use super::progress::{Occasion, Progress};
 use super::transfer::Transfer;
-use super::{Entry, EntryPayload, Message, Record, Snapshot, Store, Term};
+use super::{Entry, EntryPayload, EntrySize, Message, Record, Snapshot, Store, Term};
 use crate::{Configuration, NodeId, Slot};
 
 /// An input of a node.
@@ -55,7 +55,7 @@ pub enum Input<V, S> {
     /// A client asks this node to transfer leadership to another voter.
     TransferLeadership(NodeId),
     /// Followers wait for the decided slot. A leader that has no entries to send announces it now instead of with its
-    /// next heartbeat.
+    /// next heartbeat, to the followers that answer.
     Announce,
 }
 
@@ -155,7 +155,7 @@ pub(super) struct Leader {
     pub(super) heartbeat_sent_us: u64,
 }
 
-impl<V: Clone, S: Clone> Node<V, S> {
+impl<V: Clone + EntrySize, S: Clone> Node<V, S> {
     /// Creates a node that continues from its stored state.
     pub fn new(me: NodeId, options: Options, store: Store<V, S>, now_us: u64, roll: u32) -> Self {
         let mut node = Self {
@@ -192,7 +192,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
             Input::Stored { term, slot } => self.stored(term, slot),
             Input::Campaign => self.schedule_hinted_pre_vote(),
             Input::TransferLeadership(to) => self.transfer_leadership(to),
-            Input::Announce => self.send_heartbeats(),
+            Input::Announce => self.send_to_all(Occasion::Announcement),
         }
         self.advance_transfer();
         let mut step = Step::default();
@@ -316,8 +316,13 @@ pub struct Options {
     pub heartbeat_us: u64,
     /// The maximum number of entries in a message to a follower that is behind.
     pub batch: usize,
+    /// The maximum size of the entries in a message, in bytes. A single entry may be longer.
+    pub batch_bytes: u64,
     /// The maximum number of unacknowledged entries on their way to a follower.
     pub window: u64,
+    /// The size of the unacknowledged entries on their way to a follower, in bytes, from which on the leader sends it no
+    /// further message with entries.
+    pub window_bytes: u64,
     /// The maximum number of undecided entries of a leader.
     pub undecided: u64,
     /// Whether a leader sends entries while its own disk writes them. If so, the leader counts itself when the driver returns
@@ -328,11 +333,13 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let [election_us, heartbeat_us] = [1_000_000, 150_000];
-        Self { election_us, heartbeat_us, batch: 256, window: 1024, undecided: 4096, early: false }
+        let [batch_bytes, window_bytes] = [1 << 20, 8 << 20];
+        let (batch, window, undecided, early) = (256, 1024, 4096, false);
+        Self { election_us, heartbeat_us, batch, batch_bytes, window, window_bytes, undecided, early }
     }
 }
 
-impl<V: Clone, S: Clone> Core for Node<V, S> {
+impl<V: Clone + EntrySize, S: Clone> Core for Node<V, S> {
     type Input = Input<V, S>;
     type Record = Record<V, S>;
     type Output = Output<V, S>;

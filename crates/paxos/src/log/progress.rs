@@ -1,20 +1,27 @@
 //! A leader's view of one follower: its last matching slot, and the next message to it.
 
 use super::Options;
+use super::store::LogRange;
 use crate::{NodeId, Slot};
 
+/// The number of heartbeats without an answer after which a follower is silent.
+const SILENT_HEARTBEATS: u64 = 3;
 /// The number of heartbeats after which the acknowledgement of a snapshot is late.
 const SNAPSHOT_HEARTBEATS: u64 = 4;
+/// The maximum size of an entry in a probe, in bytes. A probe is repeated, so that it must be small.
+const PROBE_BYTES: u64 = 1024;
 
 /// A leader's view of a follower.
 ///
 /// | state | the leader sends | acknowledgement | rejection |
 /// |---|---|---|---|
-/// | probing | a batch from `next`, with each heartbeat and after each rejection | replicating | probing, after the follower's last slot |
-/// | replicating | each new entry at once, within the window; a batch after an acknowledgement | replicating | probing |
-/// | installing a snapshot | the snapshot, again after some heartbeats; heartbeats | replicating, if it covers the snapshot | probing, if the follower has the slots of the snapshot |
+/// | probing | a probe: at most the next entry, if it is small; with each heartbeat and after each rejection | replicating | probing, after the follower's last slot |
+/// | replicating | new entries at once, within the window; after an acknowledgement, a heartbeat and an announcement the next batch, or an empty message | replicating | probing |
+/// | replicating, silent | an empty message with each heartbeat | replicating | probing |
+/// | installing a snapshot | the snapshot, and again after a rejection that comes later than some heartbeats; an empty message with each heartbeat | replicating, if it covers the snapshot | probing, if the follower has the slots of the snapshot |
 ///
-/// The leader begins to install a snapshot if it has compacted the entry before `next`.
+/// The leader begins to install a snapshot after a rejection or an acknowledgement, if it has compacted the entry before
+/// `next`. A silent follower, or one that is probed, thus receives one small message for each heartbeat.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Progress {
     node: NodeId,
@@ -44,6 +51,8 @@ pub(super) enum Occasion {
     Reply,
     /// A heartbeat is due.
     Heartbeat,
+    /// Followers wait for the decided slot.
+    Announcement,
 }
 
 /// The next message of a leader to a follower.
@@ -53,13 +62,6 @@ pub(super) enum NextSend {
     Entries { from: Slot, count: usize },
     /// The leader's snapshot.
     Snapshot,
-}
-
-/// The log of the leader: the last slot that its snapshot covers, and the last slot.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct LogRange {
-    pub(super) snapshot: Slot,
-    pub(super) last: Slot,
 }
 
 impl Progress {
@@ -96,15 +98,15 @@ impl Progress {
         self.state = Replicating { next: next.max(self.matched.next()) };
     }
 
-    /// Handles a rejection: the follower has entries up to this slot at most. Returns whether the leader must send from
-    /// another slot.
+    /// Handles a rejection: the follower has entries up to this slot at most. Returns whether the leader may have to
+    /// send something else.
     pub(super) fn reject(&mut self, have: Slot) -> bool {
         let probing = Probing { next: have.max(self.matched).next() };
-        let is_installing = matches!(self.state, InstallingSnapshot { through, .. } if have < through);
-        let is_news = !is_installing && self.state != probing;
-        if is_news {
-            self.state = probing;
+        if matches!(self.state, InstallingSnapshot { through, .. } if have < through) {
+            return true;
         }
+        let is_news = self.state != probing;
+        self.state = probing;
         is_news
     }
 
@@ -112,54 +114,84 @@ impl Progress {
     pub(super) fn next_send(
         &mut self,
         occasion: Occasion,
-        log: LogRange,
+        log: LogRange<'_>,
         options: &Options,
         now_us: u64,
     ) -> Option<NextSend> {
-        let (next, advances) = match self.state {
-            InstallingSnapshot { sent_us, .. } => {
-                let patience_us = options.heartbeat_us.saturating_mul(SNAPSHOT_HEARTBEATS);
-                let is_late = now_us >= sent_us.saturating_add(patience_us);
-                return match occasion {
-                    Occasion::Heartbeat if is_late => Some(self.install(log, now_us)),
-                    Occasion::Heartbeat => Some(NextSend::Entries { from: log.snapshot.next(), count: 0 }),
-                    _ => None,
-                };
+        let after_us = |heartbeats| options.heartbeat_us.saturating_mul(heartbeats);
+        let is_silent = now_us > self.heard_us.saturating_add(after_us(SILENT_HEARTBEATS));
+        match (self.state, occasion) {
+            (InstallingSnapshot { sent_us, .. }, Occasion::Reply) => {
+                let is_late = now_us >= sent_us.saturating_add(after_us(SNAPSHOT_HEARTBEATS));
+                is_late.then(|| self.install(log, now_us))
             }
-            Probing { .. } if occasion == Occasion::NewEntry => return None,
-            Probing { next } => (next, false),
-            Replicating { next } => {
-                let has_room = next <= log.last && next.0 - self.matched.0 <= options.window;
-                let is_next = occasion != Occasion::NewEntry || next == log.last;
-                if occasion != Occasion::Heartbeat && !(has_room && is_next) {
-                    return None;
-                }
-                (next, true)
+            (Probing { next } | Replicating { next }, Occasion::Reply) if next <= log.snapshot => {
+                Some(self.install(log, now_us))
             }
-        };
-        if next <= log.snapshot {
-            return Some(self.install(log, now_us));
+            (InstallingSnapshot { .. }, Occasion::Heartbeat) => Some(empty(log.snapshot.next())),
+            (Probing { next } | Replicating { next }, Occasion::Heartbeat) if next <= log.snapshot => {
+                // The answer to this probe tells whether the follower needs the snapshot.
+                self.state = Probing { next: log.snapshot.next() };
+                Some(probe(log.snapshot.next(), log))
+            }
+            (Probing { next }, Occasion::Heartbeat | Occasion::Reply) => Some(probe(next, log)),
+            (Replicating { next }, Occasion::Heartbeat) if is_silent => Some(empty(next)),
+            (Replicating { next }, _) if !is_silent && next > log.snapshot => {
+                self.replicate(next, occasion, log, options)
+            }
+            _ => None,
         }
-        let missing = usize::try_from((log.last.0 + 1).saturating_sub(next.0)).unwrap_or(usize::MAX);
-        let count = missing.min(options.batch);
-        if advances {
-            self.state = Replicating { next: Slot(next.0 + count as u64) };
-        }
-        Some(NextSend::Entries { from: next, count })
     }
 
-    fn install(&mut self, log: LogRange, now_us: u64) -> NextSend {
+    /// Returns the next entries within the window, or an empty message on the occasions that require one.
+    fn replicate(
+        &mut self,
+        next: Slot,
+        occasion: Occasion,
+        log: LogRange<'_>,
+        options: &Options,
+    ) -> Option<NextSend> {
+        let in_flight = next.0 - self.matched.0 - 1;
+        let has_room = in_flight < options.window && log.bytes(self.matched, next) < options.window_bytes;
+        // An entry behind unsent ones waits for their acknowledgements.
+        let is_next = occasion != Occasion::NewEntry || next == log.last;
+        let count = if has_room && is_next { log.count(next, options.batch, options.batch_bytes) } else { 0 };
+        if count > 0 {
+            self.state = Replicating { next: Slot(next.0 + count as u64) };
+        }
+        let is_due = count > 0 || matches!(occasion, Occasion::Heartbeat | Occasion::Announcement);
+        is_due.then_some(NextSend::Entries { from: next, count })
+    }
+
+    fn install(&mut self, log: LogRange<'_>, now_us: u64) -> NextSend {
         self.state = InstallingSnapshot { through: log.snapshot, sent_us: now_us };
         NextSend::Snapshot
     }
+}
+
+fn empty(from: Slot) -> NextSend {
+    NextSend::Entries { from, count: 0 }
+}
+
+fn probe(from: Slot, log: LogRange<'_>) -> NextSend {
+    let is_small = log.bytes(Slot(from.0 - 1), from.next()) <= PROBE_BYTES;
+    NextSend::Entries { from, count: if is_small { log.count(from, 1, PROBE_BYTES) } else { 0 } }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const OPTIONS: Options =
-        Options { election_us: 1_000, heartbeat_us: 100, batch: 4, window: 6, undecided: 100, early: false };
+    const OPTIONS: Options = Options {
+        election_us: 1_000,
+        heartbeat_us: 100,
+        batch: 4,
+        batch_bytes: 3_000,
+        window: 6,
+        window_bytes: 5_000,
+        undecided: 100,
+        early: false,
+    };
 
     fn entries(from: u64, count: usize) -> NextSend {
         NextSend::Entries { from: Slot(from), count }
@@ -168,79 +200,159 @@ mod tests {
     /// One follower of a leader whose log has these slots.
     struct Table {
         progress: Progress,
-        log: LogRange,
+        snapshot: Slot,
+        /// The cumulative sizes of the entries after the snapshot.
+        ends: Vec<u64>,
         now_us: u64,
     }
 
     impl Table {
         fn new(snapshot: u64, last: u64) -> Self {
-            let log = LogRange { snapshot: Slot(snapshot), last: Slot(last) };
-            Self { progress: Progress::new(NodeId(1), log.last, 0), log, now_us: 0 }
+            let ends = (1..=last - snapshot).map(|at| at * 100).collect();
+            let progress = Progress::new(NodeId(1), Slot(last), 0);
+            Self { progress, snapshot: Slot(snapshot), ends, now_us: 0 }
         }
 
         fn on(&mut self, occasion: Occasion) -> Option<NextSend> {
-            self.progress.next_send(occasion, self.log, &OPTIONS, self.now_us)
+            let log = LogRange::new(self.snapshot, &self.ends);
+            self.progress.next_send(occasion, log, &OPTIONS, self.now_us)
         }
 
-        fn append(&mut self) -> Option<NextSend> {
-            self.log.last = self.log.last.next();
+        /// Appends an entry of this size.
+        fn append(&mut self, bytes: u64) -> Option<NextSend> {
+            self.ends.push(self.ends.last().copied().unwrap_or_default() + bytes);
             self.on(Occasion::NewEntry)
+        }
+
+        fn acknowledge(&mut self, slot: u64) -> Option<NextSend> {
+            self.progress.hear(self.now_us);
+            self.progress.acknowledge(Slot(slot));
+            self.on(Occasion::Reply)
+        }
+
+        fn reject(&mut self, have: u64) -> Option<NextSend> {
+            self.progress.hear(self.now_us);
+            if self.progress.reject(Slot(have)) { self.on(Occasion::Reply) } else { None }
+        }
+
+        fn compact(&mut self, through: u64) {
+            let dropped = usize::try_from(through - self.snapshot.0).unwrap();
+            let bytes = self.ends.drain(..dropped).next_back().unwrap();
+            self.ends.iter_mut().for_each(|end| *end -= bytes);
+            self.snapshot = Slot(through);
         }
     }
 
     #[test]
-    fn a_probed_follower_receives_the_same_batch_until_it_answers() {
+    fn a_probed_follower_receives_one_small_message_until_it_answers() {
         let mut table = Table::new(0, 10);
-        assert_eq!(table.append(), None);
+        assert_eq!(table.append(100), None);
+        assert_eq!(table.on(Occasion::Announcement), None);
         assert_eq!(table.on(Occasion::Heartbeat), Some(entries(11, 1)));
         assert_eq!(table.on(Occasion::Heartbeat), Some(entries(11, 1)));
-        assert!(table.progress.reject(Slot(3)));
-        assert_eq!(table.on(Occasion::Reply), Some(entries(4, 4)));
-        assert!(!table.progress.reject(Slot(3)), "a repeated rejection is no news");
-        table.progress.acknowledge(Slot(7));
-        assert_eq!(table.on(Occasion::Reply), Some(entries(8, 4)));
-        assert_eq!(table.on(Occasion::Reply), None, "all entries are on their way");
+        assert_eq!(table.reject(3), Some(entries(4, 1)));
+        assert_eq!(table.reject(3), None, "a repeated rejection is no news");
+        assert_eq!(table.acknowledge(4), Some(entries(5, 4)), "entries flow after an acknowledgement");
+        assert_eq!(table.acknowledge(8), Some(entries(9, 3)));
+        assert_eq!(table.acknowledge(11), None);
+    }
+
+    #[test]
+    fn a_long_entry_is_not_part_of_a_probe() {
+        let mut table = Table::new(0, 10);
+        table.append(PROBE_BYTES + 1);
+        assert_eq!(table.on(Occasion::Heartbeat), Some(entries(11, 0)));
+        assert_eq!(table.acknowledge(10), Some(entries(11, 1)));
     }
 
     #[test]
     fn a_replicating_follower_receives_new_entries_within_the_window() {
         let mut table = Table::new(0, 2);
-        table.progress.acknowledge(Slot(2));
+        assert_eq!(table.acknowledge(2), None);
         for slot in 3..=8 {
-            assert_eq!(table.append(), Some(entries(slot, 1)));
+            assert_eq!(table.append(100), Some(entries(slot, 1)));
         }
-        assert_eq!(table.append(), None, "six entries are not acknowledged");
-        assert_eq!(table.append(), None);
-        table.progress.acknowledge(Slot(5));
-        assert_eq!(table.on(Occasion::Reply), Some(entries(9, 2)));
+        assert_eq!(table.append(100), None, "six entries are not acknowledged");
+        assert_eq!(table.append(100), None);
+        assert_eq!(
+            table.on(Occasion::Heartbeat),
+            Some(entries(9, 0)),
+            "a heartbeat does not exceed the window"
+        );
+        assert_eq!(table.acknowledge(5), Some(entries(9, 2)));
         assert_eq!(table.on(Occasion::Heartbeat), Some(entries(11, 0)));
-        assert!(table.progress.reject(Slot(4)), "a lost message");
-        assert_eq!(table.on(Occasion::Reply), Some(entries(6, 4)), "what is acknowledged is not sent again");
+        assert_eq!(table.on(Occasion::Announcement), Some(entries(11, 0)));
+        assert_eq!(
+            table.reject(4),
+            Some(entries(6, 1)),
+            "a lost message: acknowledged entries are not sent again"
+        );
     }
 
     #[test]
-    fn a_snapshot_is_sent_once_until_its_acknowledgement_is_late() {
+    fn messages_and_the_window_are_limited_in_bytes() {
+        let mut table = Table::new(0, 2);
+        assert_eq!(table.acknowledge(2), None);
+        assert_eq!(table.append(4_000), Some(entries(3, 1)), "a single entry may be longer than a message");
+        assert_eq!(table.append(1_000), Some(entries(4, 1)));
+        assert_eq!(table.append(1_000), None, "5000 bytes are not acknowledged");
+        for _ in 0..3 {
+            assert_eq!(table.append(1_000), None);
+        }
+        assert_eq!(table.acknowledge(3), Some(entries(5, 3)), "3000 bytes fit into a message");
+        assert_eq!(table.acknowledge(4), Some(entries(8, 1)));
+    }
+
+    #[test]
+    fn a_silent_follower_receives_empty_heartbeats() {
+        let mut table = Table::new(0, 2);
+        assert_eq!(table.acknowledge(2), None);
+        assert_eq!(table.append(100), Some(entries(3, 1)));
+        table.now_us = SILENT_HEARTBEATS * OPTIONS.heartbeat_us;
+        assert_eq!(table.append(100), Some(entries(4, 1)), "it is not silent yet");
+        table.now_us += 1;
+        assert_eq!(table.append(100), None);
+        assert_eq!(table.on(Occasion::Announcement), None);
+        assert_eq!(table.on(Occasion::Heartbeat), Some(entries(5, 0)));
+        assert_eq!(table.acknowledge(4), Some(entries(5, 1)), "an answer ends the silence");
+    }
+
+    #[test]
+    fn a_snapshot_is_sent_again_only_to_a_follower_that_answers() {
         let mut table = Table::new(20, 25);
-        assert!(table.progress.reject(Slot(3)));
-        assert_eq!(table.on(Occasion::Reply), Some(NextSend::Snapshot));
-        assert!(!table.progress.reject(Slot(3)), "the follower does not have the snapshot yet");
+        assert_eq!(table.reject(3), Some(NextSend::Snapshot));
+        assert_eq!(table.reject(3), None, "the follower does not have the snapshot yet");
         table.now_us = SNAPSHOT_HEARTBEATS * OPTIONS.heartbeat_us - 1;
         assert_eq!(table.on(Occasion::Heartbeat), Some(entries(21, 0)));
-        assert_eq!(table.append(), None);
-        table.progress.acknowledge(Slot(3));
-        assert_eq!(table.on(Occasion::Reply), None, "an acknowledgement of earlier entries");
+        assert_eq!((table.append(100), table.on(Occasion::Announcement)), (None, None));
+        assert_eq!(table.acknowledge(3), None, "an acknowledgement of earlier entries");
         table.now_us += 1;
-        assert_eq!(table.on(Occasion::Heartbeat), Some(NextSend::Snapshot));
-        table.progress.acknowledge(Slot(20));
-        assert_eq!(table.on(Occasion::Reply), Some(entries(21, 4)));
+        assert_eq!(table.on(Occasion::Heartbeat), Some(entries(21, 0)), "the follower is silent");
+        assert_eq!(table.reject(3), Some(NextSend::Snapshot));
+        assert_eq!(table.acknowledge(20), Some(entries(21, 4)));
+    }
+
+    #[test]
+    fn a_silent_follower_whose_entries_are_compacted_is_probed_first() {
+        for replicates in [false, true] {
+            let mut table = Table::new(0, 25);
+            if replicates {
+                table.acknowledge(3);
+            }
+            table.reject(3);
+            table.compact(20);
+            table.now_us = 1_000;
+            assert_eq!(table.on(Occasion::Announcement), None);
+            assert_eq!(table.on(Occasion::Heartbeat), Some(entries(21, 1)));
+            assert_eq!(table.on(Occasion::Heartbeat), Some(entries(21, 1)));
+            assert_eq!(table.reject(3), Some(NextSend::Snapshot));
+        }
     }
 
     #[test]
     fn a_follower_that_learns_the_slots_of_the_snapshot_elsewhere_needs_no_snapshot() {
         let mut table = Table::new(20, 25);
-        assert!(table.progress.reject(Slot(3)));
-        assert_eq!(table.on(Occasion::Reply), Some(NextSend::Snapshot));
-        assert!(table.progress.reject(Slot(22)));
-        assert_eq!(table.on(Occasion::Reply), Some(entries(23, 3)));
+        assert_eq!(table.reject(3), Some(NextSend::Snapshot));
+        assert_eq!(table.reject(22), Some(entries(23, 1)));
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, EntryPayload, LogId, Snapshot, Term};
+use super::{Entry, EntryPayload, EntrySize, LogId, Snapshot, Term};
 use crate::{Configuration, Slot};
 
 /// A record that must be on disk before any other node may learn of its content.
@@ -38,20 +38,23 @@ pub struct Store<V, S> {
     accepted: Term,
     base: Snapshot<S>,
     entries: Vec<Entry<V>>,
+    /// The cumulative sizes of the entries, in bytes.
+    ends: Vec<u64>,
     decided: Slot,
     /// The first slot of the configuration that decides the next undecided slot.
     start: Slot,
     configuration: Configuration,
 }
 
-impl<V, S> Store<V, S> {
+impl<V: EntrySize, S> Store<V, S> {
     /// Creates an empty log with this configuration.
     pub fn new(configuration: Configuration, state: S) -> Self {
         let last = LogId { slot: Slot(0), term: Term::none() };
         let start = Slot(1);
         let base = Snapshot { last, start, configuration: configuration.clone(), state };
         let (promises, accepted) = (Promises::default(), Term::none());
-        Self { promises, accepted, base, entries: Vec::new(), decided: Slot(0), start, configuration }
+        let (entries, ends) = (Vec::new(), Vec::new());
+        Self { promises, accepted, base, entries, ends, decided: Slot(0), start, configuration }
     }
 
     /// Applies a record: when the node creates it, and again when the node recovers after a restart.
@@ -68,6 +71,7 @@ impl<V, S> Store<V, S> {
             Record::Entry { slot, entry } => {
                 self.truncate_after(Slot(slot.0.saturating_sub(1)));
                 if slot == self.last().next() {
+                    self.ends.push(self.ends.last().copied().unwrap_or_default() + entry.bytes() as u64);
                     self.entries.push(entry);
                 }
             }
@@ -133,6 +137,11 @@ impl<V, S> Store<V, S> {
         self.index(slot).and_then(|index| self.entries.get(index..)).unwrap_or_default()
     }
 
+    /// Returns the slots of the log after its snapshot, and the sizes of their entries.
+    pub(super) fn range(&self) -> LogRange<'_> {
+        LogRange::new(self.base.last.slot, &self.ends)
+    }
+
     /// Returns the slot and term of the entry at a slot.
     pub(super) fn log_id(&self, slot: Slot) -> Option<LogId> {
         if slot == self.base.last.slot {
@@ -179,8 +188,11 @@ impl<V, S> Store<V, S> {
         let dropped = self.index(last.slot.next()).unwrap_or_default().min(self.entries.len());
         if matches {
             self.entries.drain(..dropped);
+            let bytes = self.ends.drain(..dropped).next_back().unwrap_or_default();
+            self.ends.iter_mut().for_each(|end| *end -= bytes);
         } else {
             self.entries.clear();
+            self.ends.clear();
         }
         if last.slot >= self.decided {
             self.decided = last.slot;
@@ -194,12 +206,47 @@ impl<V, S> Store<V, S> {
     fn truncate_after(&mut self, last: Slot) {
         if let Some(index) = self.index(last.next()) {
             self.entries.truncate(index);
+            self.ends.truncate(index);
         }
     }
 
     fn index(&self, slot: Slot) -> Option<usize> {
         let index = slot.0.checked_sub(self.base.last.slot.next().0)?;
         usize::try_from(index).ok()
+    }
+}
+
+/// The slots of a log after its snapshot, and the sizes of their entries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct LogRange<'a> {
+    /// The last slot that the snapshot covers.
+    pub(super) snapshot: Slot,
+    /// The last slot of the log.
+    pub(super) last: Slot,
+    /// The cumulative sizes of the entries, in bytes.
+    ends: &'a [u64],
+}
+
+impl<'a> LogRange<'a> {
+    pub(super) fn new(snapshot: Slot, ends: &'a [u64]) -> Self {
+        Self { snapshot, last: Slot(snapshot.0 + ends.len() as u64), ends }
+    }
+
+    /// Returns the size of the entries between two slots, without the entries of these slots.
+    pub(super) fn bytes(&self, after: Slot, before: Slot) -> u64 {
+        let through = |slot: Slot| {
+            let count = usize::try_from(slot.0.saturating_sub(self.snapshot.0)).unwrap_or(usize::MAX);
+            self.ends.get(..count.min(self.ends.len())).and_then(<[u64]>::last).copied().unwrap_or_default()
+        };
+        through(Slot(before.0.saturating_sub(1))).saturating_sub(through(after))
+    }
+
+    /// Returns the number of entries from a slot on that fit into a message: at least one, if the log has it.
+    pub(super) fn count(&self, from: Slot, entries: usize, bytes: u64) -> usize {
+        let skipped = usize::try_from(from.0.saturating_sub(self.snapshot.next().0)).unwrap_or(usize::MAX);
+        let ends = self.ends.get(skipped..).unwrap_or_default();
+        let limit = self.bytes(self.snapshot, from).saturating_add(bytes);
+        ends.partition_point(|end| *end <= limit).max(1).min(ends.len()).min(entries)
     }
 }
 

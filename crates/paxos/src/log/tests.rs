@@ -10,6 +10,7 @@ use crate::{Configuration, NodeId, Slot};
 use cluster::{TestCluster, nodes, term_of_one};
 
 const ELECTION_US: u64 = 1_000_000;
+const HEARTBEAT_US: u64 = 150_000;
 
 #[test]
 fn a_majority_decides_a_value_and_every_node_learns_it() {
@@ -114,6 +115,58 @@ fn a_returning_follower_receives_the_missing_entries() {
     cluster.pass(ELECTION_US / 2);
     cluster.settle();
     assert_eq!(cluster.values(3).len(), 1000);
+}
+
+/// Builds a cluster whose leader has 600 entries, and has never heard from node 3.
+fn with_a_silent_voter() -> TestCluster {
+    let mut cluster = TestCluster::new(3);
+    cluster.cut(&[(1, 3), (3, 1)]);
+    cluster.elect(1);
+    cluster.settle();
+    for value in 0..600 {
+        assert!(cluster.propose(1, value).is_ok());
+        cluster.settle();
+    }
+    for _ in 0..4 {
+        cluster.pass(HEARTBEAT_US);
+        cluster.settle();
+    }
+    cluster.take_sent(3);
+    cluster
+}
+
+#[test]
+fn a_silent_voter_receives_one_small_message_per_heartbeat() {
+    let mut cluster = with_a_silent_voter();
+    for value in 0..10 {
+        for _ in 0..5 {
+            assert!(cluster.propose(1, value).is_ok());
+            cluster.settle();
+            cluster.step(1, Input::Announce);
+            cluster.settle();
+        }
+        cluster.pass(HEARTBEAT_US);
+        cluster.settle();
+    }
+    let (messages, entries) = cluster.take_sent(3);
+    assert!(messages <= 10 && entries <= 10, "{messages} messages with {entries} entries in 10 heartbeats");
+}
+
+#[test]
+fn a_silent_voter_does_not_receive_a_snapshot_again() {
+    let mut cluster = with_a_silent_voter();
+    let decided = cluster.node(1).store().decided();
+    cluster.compact(1, decided, 1);
+    cluster.cut(&[(3, 1)]);
+    for _ in 0..20 {
+        cluster.pass(HEARTBEAT_US);
+        let is_snapshot = |message: &Message<u64, u64>| matches!(message, Message::InstallSnapshot { .. });
+        assert_eq!(cluster.settle_counting(is_snapshot), 0, "node 3 has answered nothing");
+    }
+    cluster.cut(&[]);
+    cluster.pass(HEARTBEAT_US);
+    cluster.settle();
+    assert_eq!(cluster.node(3).store().decided(), decided);
 }
 
 #[test]

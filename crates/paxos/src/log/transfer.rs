@@ -1,7 +1,7 @@
 //! Leadership transfer: the leader stops accepting proposals, waits until the target has its whole log, and steps down.
 
 use super::node::{Output, Rejection, Role};
-use super::{Message, Node, Term};
+use super::{EntrySize, Message, Node, Term};
 use crate::NodeId;
 
 /// A leadership transfer in progress.
@@ -13,7 +13,7 @@ pub(super) struct Transfer {
     until_us: u64,
 }
 
-impl<V: Clone, S: Clone> Node<V, S> {
+impl<V: Clone + EntrySize, S: Clone> Node<V, S> {
     /// Begins a leadership transfer to a voter, or reports the rejection.
     pub(super) fn transfer_leadership(&mut self, to: NodeId) {
         match self.check_transfer(to) {

@@ -19,8 +19,16 @@ const MAX_DELIVERIES: usize = 1000;
 /// The maximum number of nodes of a model.
 pub(super) const MAX_NODES: usize = 5;
 
-const OPTIONS: Options =
-    Options { election_us: 0, heartbeat_us: 0, batch: 1, window: 4, undecided: 4, early: false };
+const OPTIONS: Options = Options {
+    election_us: 0,
+    heartbeat_us: 0,
+    batch: 1,
+    batch_bytes: 1000,
+    window: 4,
+    window_bytes: 1000,
+    undecided: 4,
+    early: false,
+};
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Action {

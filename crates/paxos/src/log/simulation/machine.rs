@@ -19,8 +19,17 @@ pub(super) type State = u64;
 const TICK_US: u64 = 20_000;
 /// The maximum duration of a write.
 const WRITE_US: u64 = 40_000;
-const OPTIONS: Options =
-    Options { election_us: 250_000, heartbeat_us: 60_000, batch: 8, window: 32, undecided: 64, early: false };
+/// An entry has 56 bytes: a message has five of them, and the window about twenty.
+const OPTIONS: Options = Options {
+    election_us: 250_000,
+    heartbeat_us: 60_000,
+    batch: 8,
+    batch_bytes: 300,
+    window: 32,
+    window_bytes: 1000,
+    undecided: 64,
+    early: false,
+};
 /// The maximum number of applied entries before the node compacts its log.
 const KEPT: u64 = 20;
 

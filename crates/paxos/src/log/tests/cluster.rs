@@ -1,6 +1,6 @@
 //! A test cluster: messages between nodes are queued, and each test delivers or drops them.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::convert::Infallible;
 
 use holdoff_driver::{Driver, WriteOptions};
@@ -16,6 +16,8 @@ pub(super) struct TestCluster {
     queue: VecDeque<(NodeId, NodeId, TestMessage)>,
     cut: Vec<(u128, u128)>,
     candidates: BTreeSet<NodeId>,
+    /// The number of append messages, and of entries in them, that were sent to each node.
+    sent: BTreeMap<NodeId, (usize, usize)>,
     options: Options,
     /// The node with the slow disk.
     slow: Option<u128>,
@@ -62,6 +64,7 @@ impl TestCluster {
             queue: VecDeque::new(),
             cut: Vec::new(),
             candidates: BTreeSet::new(),
+            sent: BTreeMap::new(),
             options,
             slow: None,
             now_us: 0,
@@ -112,6 +115,11 @@ impl TestCluster {
                 Output::Send(to, message) => {
                     if matches!(message, Message::RequestVote(_)) {
                         self.candidates.insert(NodeId(node));
+                    }
+                    if let Message::Append(append) = &message {
+                        let (messages, entries) = self.sent.entry(to).or_default();
+                        *messages += 1;
+                        *entries += append.more.len() + usize::from(append.entry.is_some());
                     }
                     if !self.cut.contains(&(node, to.0)) {
                         self.queue.push_back((NodeId(node), to, message));
@@ -174,12 +182,27 @@ impl TestCluster {
         }
     }
 
+    /// Delivers all messages until the queue is empty, and returns how many of them are of a kind.
+    pub(super) fn settle_counting(&mut self, is_of_kind: impl Fn(&TestMessage) -> bool) -> usize {
+        let mut count = 0;
+        while let Some((from, to, message)) = self.queue.pop_front() {
+            count += usize::from(is_of_kind(&message));
+            self.deliver(to.0, from.0, message);
+        }
+        count
+    }
+
     fn settle_those(&mut self, which: impl Fn(&TestMessage) -> bool) {
         while let Some((from, to, message)) = self.queue.pop_front() {
             if which(&message) {
                 self.deliver(to.0, from.0, message);
             }
         }
+    }
+
+    /// Returns the number of append messages, and of entries in them, that were sent to a node since the last call.
+    pub(super) fn take_sent(&mut self, to: u128) -> (usize, usize) {
+        self.sent.remove(&NodeId(to)).unwrap_or_default()
     }
 
     /// Takes all messages from the queue without delivering them.
