@@ -107,6 +107,10 @@ const MAIL_MESSAGE_BYTES: usize = 64 * 1024;
 /// The share of a council's bytes that mail may take: one part in this number. So mail never prevents the council
 /// from deciding.
 const MAIL_SHARE: usize = 4;
+/// The maximum difference between the attempt of a ballot and the highest attempt that the acceptor has seen in the
+/// slot. Every proposer must be able to exceed any attempt, and to exhaust the numbers one needs 2^44 requests in one
+/// slot, each of which waits for the disk. Honest devices raise attempts one by one.
+pub(crate) const MAX_ATTEMPT_JUMP: u64 = 1 << 20;
 
 impl CouncilAcceptor {
     /// Creates the acceptor of a council that has no data yet.
@@ -201,10 +205,11 @@ impl CouncilAcceptor {
         ballot: Ballot,
         announce: Vec<SignedOperation>,
     ) -> Result<DeferredReplies, RequestRefusal> {
-        check_ballot(requester, slot, ballot)?;
+        check_owner(requester, slot, ballot)?;
         if slot <= self.floor() {
             return Ok(Deferred::ready(to_requester(self.compacted())));
         }
+        self.check_attempt(slot, ballot)?;
         self.check_promise(slot)?;
         self.store_announced(slot, announce);
         let held = self.slots.entry(slot).or_default().prepare(ballot);
@@ -222,11 +227,13 @@ impl CouncilAcceptor {
         next: Option<Ballot>,
         verifier: &dyn Verifier,
     ) -> Result<DeferredReplies, RequestRefusal> {
-        check_ballot(requester, slot, vote.ballot)?;
-        next.map_or(Ok(()), |ballot| check_ballot(requester, slot.next(), ballot))?;
+        check_owner(requester, slot, vote.ballot)?;
+        next.map_or(Ok(()), |ballot| check_owner(requester, slot.next(), ballot))?;
         if slot <= self.floor() {
             return Ok(Deferred::ready(to_requester(self.compacted())));
         }
+        self.check_attempt(slot, vote.ballot)?;
+        next.map_or(Ok(()), |ballot| self.check_attempt(slot.next(), ballot))?;
         self.check_value(slot, &vote.value, verifier)?;
         let held = self.vote(slot, &vote);
         let is_new = held.record().is_some();
@@ -278,6 +285,7 @@ impl CouncilAcceptor {
         if slot <= self.floor() {
             return Ok(Deferred::ready(Vec::new()));
         }
+        self.check_attempt(slot, vote.ballot)?;
         self.check_value(slot, &vote.value, verifier)?;
         let held = self.vote(slot, &vote);
         if held.record().is_none() {
@@ -467,6 +475,13 @@ impl CouncilAcceptor {
         if value.is_signed(self.council, slot, verifier) { Ok(()) } else { Err(RequestRefusal::Unsigned) }
     }
 
+    /// Checks that the attempt of a ballot is not far above the highest attempt in its slot.
+    fn check_attempt(&self, slot: Slot, ballot: Ballot) -> Result<(), RequestRefusal> {
+        let highest = self.slots.get(&slot).and_then(Acceptor::promised).map_or(0, Ballot::attempt);
+        let is_near = ballot.attempt().saturating_sub(highest) <= MAX_ATTEMPT_JUMP;
+        if is_near { Ok(()) } else { Err(RequestRefusal::AttemptTooHigh { highest }) }
+    }
+
     /// Checks that there is room for a promise in this slot.
     fn check_promise(&self, slot: Slot) -> Result<(), RequestRefusal> {
         if !self.slots.contains_key(&slot) && self.bytes >= self.quota.bytes {
@@ -484,10 +499,9 @@ impl CouncilAcceptor {
     }
 }
 
-fn check_ballot(requester: &Requester, slot: Slot, ballot: Ballot) -> Result<(), RequestRefusal> {
-    // No proposer makes nearly so many attempts, and every proposer must be able to exceed any attempt.
-    let is_sane = ballot.attempt() < u64::MAX / 2 && slot > Slot(0);
-    let is_own = ballot.member() == requester.node && ballot.is_of(slot) && is_sane;
+/// Checks that a ballot belongs to the sender and to this slot.
+fn check_owner(requester: &Requester, slot: Slot, ballot: Ballot) -> Result<(), RequestRefusal> {
+    let is_own = ballot.member() == requester.node && ballot.is_of(slot) && slot > Slot(0);
     if is_own { Ok(()) } else { Err(RequestRefusal::ForeignBallot) }
 }
 

@@ -202,6 +202,12 @@ pub enum RequestRefusal {
     /// The ballot belongs to another node or to another slot.
     #[error("the ballot does not belong to the sender and this slot")]
     ForeignBallot,
+    /// The attempt is too far above the highest attempt that the acceptor has seen in the slot.
+    #[error("the attempt is too far above {highest}, the highest attempt in the slot: raise it in smaller steps")]
+    AttemptTooHigh {
+        /// The highest attempt that the acceptor has seen in the slot.
+        highest: u64,
+    },
     /// The value is not signed by its author.
     #[error("the value is not signed by its author for this slot")]
     Unsigned,
@@ -226,6 +232,7 @@ impl RequestRefusal {
     pub const fn name(self) -> &'static str {
         match self {
             Self::ForeignBallot => "foreign_ballot",
+            Self::AttemptTooHigh { .. } => "attempt_too_high",
             Self::Unsigned => "unsigned",
             Self::TooLarge => "too_large",
             Self::Full => "full",

@@ -200,6 +200,47 @@ fn announced_operations_are_limited_to_the_size_of_an_answer() {
     assert_eq!(announced.iter().map(|operation| operation.id).collect::<Vec<_>>(), [id(0), id(1)]);
 }
 
+fn prepare(by: u8, slot: Slot, attempt: u64) -> AcceptorRequest {
+    AcceptorRequest::Prepare {
+        slot,
+        ballot: Ballot::new(slot, attempt, requester(by).node),
+        announce: Vec::new(),
+    }
+}
+
+fn is_promised(replies: &[AcceptorReply]) -> bool {
+    matches!(replies, [AcceptorReply::Promise { reply: PromiseReply::Promise { .. }, .. }])
+}
+
+/// A hostile member needs 2^44 requests to exhaust the attempts of one slot: more than fifty years at ten thousand
+/// requests a second.
+#[test]
+fn an_absurd_attempt_is_refused_and_every_attempt_can_be_exceeded() {
+    let mut fixture = Fixture::new(Quota::default());
+    let (slot, mut highest) = (Slot(1), 0);
+    for _ in 0..100 {
+        for absurd in [highest + MAX_ATTEMPT_JUMP + 1, u64::MAX / 2 - 1, u64::MAX] {
+            let why = RequestRefusal::AttemptTooHigh { highest };
+            let refused = AcceptorReply::Refused { slot: Some(slot), why };
+            assert_eq!(fixture.request(9, prepare(9, slot, absurd)), [refused.clone()]);
+            let AcceptorRequest::Accept { value, .. } = accept(slot, None) else { panic!("a value") };
+            let ballot = Ballot::new(slot, absurd, requester(9).node);
+            let vote = Vote { ballot, value: value.clone() };
+            assert_eq!(fixture.request(9, AcceptorRequest::Decided { slot, vote }), [refused.clone()]);
+            assert_eq!(
+                fixture.request(9, AcceptorRequest::Accept { slot, ballot, value, next: None }),
+                [refused]
+            );
+        }
+        highest += MAX_ATTEMPT_JUMP;
+        assert!(is_promised(&fixture.request(9, prepare(9, slot, highest))));
+        highest += 1;
+        assert!(is_promised(&fixture.request(1, prepare(1, slot, highest))));
+    }
+    let steps_to_the_end = u64::MAX / MAX_ATTEMPT_JUMP;
+    assert!(steps_to_the_end / 10_000 > 50 * 365 * 24 * 3600, "{steps_to_the_end}");
+}
+
 /// An acceptor with an injected defect.
 impl CouncilAcceptor {
     /// Forgets a promise that a request with a lower ballot is about to overwrite, if that defect is injected.

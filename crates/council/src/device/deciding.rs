@@ -12,6 +12,7 @@ use holdoff_policy::{Class, Decision, Failure, SoFar};
 use super::pending::{BATCH_BYTES, weight};
 use super::round::{Lookahead, Phase, RequestTiming};
 use super::{Device, Out, Record};
+use crate::council_acceptor::MAX_ATTEMPT_JUMP;
 use crate::machine::Machine;
 use crate::{AcceptorRequest, Batch, RequestRefusal, SignedOperation, SlotValue};
 
@@ -395,9 +396,24 @@ impl<M: Machine> Device<M> {
         out: &mut Out<'_, M::Change>,
     ) {
         self.counts.refused += 1;
-        // A refusal without a slot concerns a mail message for which there was no room.
-        if why == RequestRefusal::Full && slot.is_some() {
-            self.is_full_at(from, out);
+        match why {
+            // A refusal without a slot concerns a mail message for which there was no room.
+            RequestRefusal::Full if slot.is_some() => self.is_full_at(from, out),
+            RequestRefusal::AttemptTooHigh { highest } if slot == Some(self.round.slot) => {
+                self.raise_attempt(from, highest, out);
+            }
+            _ => {}
+        }
+    }
+
+    /// Raises the highest attempt of an acceptor that has missed so many attempts that it refuses the current one. The
+    /// ballot is used for no value, so it may be lower than those that this device has used. The repeated request then
+    /// succeeds, or needs another step.
+    fn raise_attempt(&self, at: NodeId, highest: u64, out: &mut Out<'_, M::Change>) {
+        let (slot, attempt) = (self.round.slot, highest.saturating_add(MAX_ATTEMPT_JUMP));
+        if self.used.highest(slot) > attempt {
+            let ballot = Ballot::new(slot, attempt, self.me);
+            out.request(at, AcceptorRequest::Prepare { slot, ballot, announce: Vec::new() });
         }
     }
 

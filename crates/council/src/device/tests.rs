@@ -10,6 +10,7 @@ use holdoff_paxos::Ballot;
 use holdoff_testbed::fault::inject;
 
 use super::*;
+use crate::council_acceptor::MAX_ATTEMPT_JUMP;
 use crate::device::CouncilFault;
 use crate::machine::CouncilChange;
 use crate::{RequestRefusal, Slot};
@@ -286,4 +287,22 @@ fn the_number_of_pending_operations_is_limited() {
     let outputs = bench.submit(1_000);
     let ended = Output::Ended { id: id(1_000), outcome: Outcome::NotCommitted(NotCommitted::TooMany) };
     assert!(outputs.contains(&ended), "{outputs:?}");
+}
+
+#[test]
+fn a_device_raises_the_attempt_of_an_acceptor_that_has_missed_many() {
+    let mut bench = Bench::new();
+    bench.submit(1);
+    bench.refuse_promises(3 * MAX_ATTEMPT_JUMP);
+    bench.wait_out();
+    let own = bench.prepared().unwrap();
+    assert_eq!(own.attempt(), 3 * MAX_ATTEMPT_JUMP + 1);
+    for steps in 1..=3 {
+        let highest = (steps - 1) * MAX_ATTEMPT_JUMP;
+        let why = RequestRefusal::AttemptTooHigh { highest };
+        bench.reply(2, AcceptorReply::Refused { slot: Some(Slot(1)), why });
+        assert_eq!(bench.prepared().map(Ballot::attempt), Some(steps * MAX_ATTEMPT_JUMP));
+    }
+    bench.wait_out();
+    assert_eq!(bench.prepared(), Some(own), "the device repeats its own ballot");
 }
