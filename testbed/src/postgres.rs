@@ -139,6 +139,43 @@ impl Postgres {
             .unwrap_or_else(|reason| panic!("cannot restart Postgres: {reason}\n{}", self.log()));
     }
 
+    /// Takes a base backup of the running cluster. A later one replaces it.
+    pub fn back_up(&self) {
+        self.base_backup(self, &self.backup());
+    }
+
+    /// Crashes the server, if it runs, replaces its files by those of [`back_up`](Self::back_up), and starts it again.
+    pub fn restore_backup(&self) {
+        self.stop_immediately();
+        std::fs::remove_dir_all(self.data()).expect("the server has stopped");
+        run(self.command("/bin/cp").arg("--archive").arg(self.backup()).arg(self.data()))
+            .unwrap_or_else(|reason| panic!("cannot copy the base backup: {reason}"));
+        self.pg_ctl("start")
+            .unwrap_or_else(|reason| panic!("cannot start Postgres: {reason}\n{}", self.log()));
+    }
+
+    /// Starts a standby of this cluster from a base backup. It receives no later change: it lags by all of them.
+    pub fn start_lagging_standby(&self, options: &Options) -> Self {
+        let (account, directory) = Account::with_directory();
+        let cleanup = CleanupProcess::over(&directory, &self.bin("pg_ctl"), account);
+        let owned = Some(Owned { directory, account, _cleanup: cleanup });
+        let binaries = self.binaries.clone();
+        let mut standby = Self { binaries, port: 0, databases: AtomicU32::new(0), owned };
+        standby.base_backup(self, &standby.data());
+        run(standby.command("/usr/bin/touch").arg(standby.data().join("standby.signal")))
+            .unwrap_or_else(|reason| panic!("cannot mark the standby: {reason}"));
+        standby.start_on_free_port(options);
+        standby
+    }
+
+    /// Promotes a standby to a primary.
+    pub fn promote(&self) {
+        let mut pg_ctl = self.command("pg_ctl");
+        pg_ctl.arg("promote").arg("-D").arg(self.data()).args(["-w", "-t", "60"]);
+        run(&mut pg_ctl)
+            .unwrap_or_else(|reason| panic!("cannot promote the standby: {reason}\n{}", self.log()));
+    }
+
     /// Returns the port on loopback.
     pub fn port(&self) -> u16 {
         self.port
@@ -159,6 +196,15 @@ impl Postgres {
         initdb.arg("-D").arg(self.data()).args(["-U", "postgres", "-A", "trust", "-E", "UTF8"]);
         run(initdb.args(["--locale=C", "--no-sync"]))
             .unwrap_or_else(|reason| panic!("initdb failed: {reason}"));
+    }
+
+    /// Copies the files of a running cluster into a directory of this one.
+    fn base_backup(&self, from: &Self, into: &Path) {
+        let _ = std::fs::remove_dir_all(into);
+        let mut pg_basebackup = self.command("pg_basebackup");
+        pg_basebackup.arg("-D").arg(into).args(["-h", "127.0.0.1", "-p", &from.port.to_string()]);
+        run(pg_basebackup.args(["-U", "postgres", "-X", "stream", "-c", "fast", "--no-sync"]))
+            .unwrap_or_else(|reason| panic!("pg_basebackup failed: {reason}"));
     }
 
     fn start_on_free_port(&mut self, options: &Options) {
@@ -206,6 +252,10 @@ impl Postgres {
 
     fn data(&self) -> PathBuf {
         self.owned().directory.join("data")
+    }
+
+    fn backup(&self) -> PathBuf {
+        self.owned().directory.join("backup")
     }
 
     fn log_path(&self) -> PathBuf {

@@ -31,7 +31,7 @@ enum AdminCommand {
         file: PathBuf,
     },
 
-    /// Restore a store from a backup and start a new fencing epoch for locks
+    /// Restore a store from a backup; new fencing tokens of locks exceed all earlier ones
     Restore(restore::RestoreArgs),
 }
 

@@ -8,7 +8,7 @@ mod run;
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use holdoff_lock::{Locks, Settings};
+use holdoff_lock::{Locks, Settings, Token};
 use holdoff_policy::PolicySet;
 use holdoff_server::Error;
 
@@ -68,8 +68,12 @@ enum LockCommand {
     /// Release a lock by force
     Release(release::ReleaseArgs),
 
-    /// Start a new fencing epoch, after a ledger was restored from copies; new tokens exceed all earlier ones
-    BumpEpoch,
+    /// Raise the floor of fencing tokens: new tokens exceed it
+    #[command(after_help = release::AFTER_HELP)]
+    RaiseFloor {
+        /// Highest fencing token that a resource has seen
+        token: Token,
+    },
 }
 
 /// The backend of the locks, the namespace, the settings and the output format.
@@ -101,7 +105,7 @@ async fn execute(args: &LockArgs, global: &GlobalArgs) -> Result<ExitCode, Comma
         LockCommand::List(args) => list::list(&context, args).await?,
         LockCommand::Show { key } => list::show(&context, key).await?,
         LockCommand::Release(args) => release::release(&context, args).await?,
-        LockCommand::BumpEpoch => release::bump_epoch(&context).await?,
+        LockCommand::RaiseFloor { token } => release::raise_floor(&context, *token).await?,
     }
     Ok(ExitCode::SUCCESS)
 }

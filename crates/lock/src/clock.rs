@@ -49,12 +49,11 @@ fn start() -> Instant {
     })
 }
 
-/// Returns the seconds since 1970 on the wall clock. The wall clock can be set, so no lease is measured with it.
-#[cfg(feature = "ledger")]
+/// Returns the time since 1970 on the wall clock. The wall clock can be set, so no lease is measured with it. Fencing
+/// tokens start from it.
 #[expect(clippy::disallowed_methods, reason = "the only access to this clock")]
-pub(crate) fn wall_s() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH);
-    since.unwrap_or_default().as_secs()
+pub(crate) fn wall() -> Duration {
+    std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
 /// Returns the time since the machine was booted, including suspensions. All processes of the machine read the same.

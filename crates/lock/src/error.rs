@@ -49,6 +49,15 @@ pub enum Error {
     /// The key is invalid.
     #[error(transparent)]
     InvalidKey(#[from] InvalidKey),
+    /// The floor leaves no room for later tokens. Nothing was changed.
+    #[error(
+        "the floor {floor} is above {}, the highest floor: pass the highest token that the resource has seen",
+        Token::MAX_FLOOR
+    )]
+    FloorTooHigh {
+        /// The requested floor.
+        floor: Token,
+    },
     /// The queue of this process for this key is full.
     #[error("the queue for this lock in this process is full ({limit} waiters): retry later")]
     TooManyWaiters {

@@ -15,7 +15,8 @@
 //!
 //! # Invariants
 //!
-//! - The token of a key only grows: over release, expiry, forced release, pruning, and restore.
+//! - The token of a key only grows: over release, expiry, forced release, pruning, crash, failover and restore, as long
+//!   as the store's wall clock is not behind the time of a lost grant.
 //! - A renewal or release names its nonce and its token. It never changes the lock of another client.
 //! - A guard reports its loss before the store can grant the lock to another client, on any clock.
 //! - The store grants repeated requests with the same nonce only once, so a grant whose response was lost is recovered.
@@ -45,6 +46,8 @@ mod row;
 mod settings;
 mod store;
 mod store_client;
+#[cfg(feature = "postgres")]
+mod store_clock;
 mod token;
 mod validity;
 mod wait;
@@ -63,7 +66,7 @@ pub use lease::{DetachedLease, Lease, Nonce, Owner};
 pub use locks::{Acquire, CreateOnce, LockFilter, Locks, Once, OnceError, Polled};
 pub use settings::Settings;
 pub use store::{Holder, LockRecord};
-pub use token::Token;
+pub use token::{ParseTokenError, Token};
 
 #[cfg(test)]
 mod simulation;

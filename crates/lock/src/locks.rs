@@ -13,7 +13,9 @@ use crate::guard::RenewalSchedule;
 use crate::queue::{LocalQueues, QueuePosition};
 use crate::store::{LeaseStore, ListCursor, ListQuery, Result};
 use crate::store_client::{CallError, StoreClient};
-use crate::{Error, Guard, Holder, Lease, LockKey, LockRecord, Settings, clock, engine, settings, validity};
+use crate::{
+    Error, Guard, Holder, Lease, LockKey, LockRecord, Settings, Token, clock, engine, settings, validity,
+};
 
 pub use acquire::Acquire;
 pub use once::{CreateOnce, Once, OnceError};
@@ -248,9 +250,14 @@ impl Locks {
         self.call(self.store().force_release(&key)).await
     }
 
-    /// Raises the fencing epoch of the store. Call it after a restore from a backup. Returns the new epoch.
-    pub async fn bump_epoch(&self) -> Result<u64> {
-        self.call(self.store().bump_epoch()).await
+    /// Raises the floor of the store's tokens: every later token is above it. Call it if a resource has seen a higher
+    /// token than the store grants, because the wall clock of the store was wrong, or the resource has seen tokens of
+    /// another store. A floor below the present one changes nothing. Returns the floor from now on.
+    pub async fn raise_floor(&self, floor: Token) -> Result<Token> {
+        if floor > Token::MAX_FLOOR {
+            return Err(Error::FloorTooHigh { floor });
+        }
+        self.call(self.store().raise_floor(floor)).await
     }
 
     /// Prunes at most `limit` locks that were neither held nor requested for `idle_for`. Returns the number pruned.

@@ -18,6 +18,7 @@ const LOST: &str = "holdoff_lock_lost_total";
 const RENEWALS_FAILED: &str = "holdoff_lock_renewals_failed_total";
 const FOUND_BEFORE_GRANT: &str = "holdoff_lock_found_before_grant_total";
 const WAKE_UPS: &str = "holdoff_lock_wake_ups_total";
+const STORE_CLOCK_STEPS: &str = "holdoff_lock_store_clock_steps_total";
 
 /// The attempts with a label of their own. All later attempts share one label.
 const LABELLED: [&str; 9] = ["1", "2", "3", "4", "5", "6", "7", "8", "9"];
@@ -33,6 +34,10 @@ pub fn describe() {
     describe_counter!(RENEWALS_FAILED, "renewals that failed or had no response");
     describe_counter!(FOUND_BEFORE_GRANT, "values that a probe found before the lock was acquired");
     describe_counter!(WAKE_UPS, "waits that ended early because of a notification or an expired lease");
+    describe_counter!(
+        STORE_CLOCK_STEPS,
+        "steps of the store's wall clock that this process saw, by direction"
+    );
 }
 
 /// Returns the outcome label of an acquisition.
@@ -80,4 +85,10 @@ pub(crate) fn found_before_grant(key: &LockKey) {
 
 pub(crate) fn woken(key: &LockKey) {
     counter!(WAKE_UPS, "namespace" => key.namespace().to_owned()).increment(1);
+}
+
+/// Counts a step of the store's clock.
+#[cfg(feature = "postgres")]
+pub(crate) fn store_clock_stepped(direction: &'static str) {
+    counter!(STORE_CLOCK_STEPS, "direction" => direction).increment(1);
 }

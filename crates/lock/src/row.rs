@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use crate::notify::Notification;
 use crate::store::{AcquireOutcome, AcquireRefusal, RESERVATION};
+use crate::token::TokenBase;
 use crate::{Holder, LockKey, LockRecord, Nonce, Owner, Token};
 
 /// The maximum number of recorded waiters. A waiter beyond it asks again like the others, but gets no reservation.
@@ -44,14 +45,6 @@ pub(crate) struct Waiter {
     pub(crate) until: Duration,
 }
 
-/// The base of the tokens of a whole store.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct TokenBase {
-    pub(crate) epoch: u64,
-    /// The highest token of all pruned locks.
-    pub(crate) floor: Token,
-}
-
 impl Row {
     /// Returns the row of a key that was never held.
     pub(crate) fn new(now: Duration) -> Self {
@@ -79,7 +72,7 @@ impl Row {
         }
         self.waiters.retain(|waiter| waiter.nonce != owner.nonce);
         self.reserved = None;
-        self.token = self.token.next(token_base.epoch, token_base.floor);
+        self.token = self.token.next(token_base);
         self.lease = Some(LeaseRow { owner: owner.clone(), token: self.token, since: now, until });
         AcquireOutcome::Granted(self.token)
     }
@@ -143,7 +136,7 @@ impl Row {
     ) -> Option<(Option<Holder>, Notification)> {
         self.lease.as_ref()?;
         let holder = self.holder(now);
-        self.token = self.token.next(token_base.epoch, token_base.floor);
+        self.token = self.token.next(token_base);
         Some((holder, self.free(now)))
     }
 
@@ -157,6 +150,15 @@ impl Row {
             .first()
             .map(|first| Waiter { nonce: first.nonce, until: now.saturating_add(RESERVATION) });
         self.reserved.map_or(Notification::MayBeFree, |reserved| Notification::ReservedFor(reserved.nonce))
+    }
+
+    /// Recovers the row of a store that may have lost later changes. If the lease has expired, the lock may have been
+    /// granted again, and that grant lost: the earlier holder must not renew it. Waiters ask again.
+    #[cfg(test)]
+    pub(crate) fn recover(&mut self, now: Duration) {
+        self.lease = self.lease.take().filter(|held| held.until > now);
+        self.waiters.clear();
+        self.reserved = None;
     }
 
     /// Returns the token with which this nonce holds the lock, also after its lease has expired, until the next grant.
@@ -211,7 +213,8 @@ mod tests {
 
     use super::*;
 
-    const TOKEN_BASE: TokenBase = TokenBase { epoch: 0, floor: Token::new(0) };
+    /// The clock stands at zero, so that tokens count the grants.
+    const TOKEN_BASE: TokenBase = TokenBase { floor: Token::new(0), wall: Duration::ZERO };
     const SECOND: Duration = Duration::from_secs(1);
 
     fn nonce(number: u128) -> Nonce {

@@ -1,8 +1,9 @@
 //! A simulation of many contenders for one key under injected faults: the pure cores on a seeded event queue.
 //!
 //! Contenders run [`WaitState`](crate::wait::WaitState) and [`Validity`](crate::validity::Validity) on clocks of their
-//! own; the store is a [`Row`](crate::row::Row). Requests and responses are lost or delayed. Processes crash, or are frozen for longer
-//! than their lease, between the check of their guard and a write. A resource stores the highest token.
+//! own; the store is a [`Row`](crate::row::Row). Requests and responses are lost or delayed. The store crashes and loses
+//! its newest changes, is restored from a backup, and its clock is set. Processes crash, or are frozen for longer than their lease, between the check of their guard and a
+//! write. A resource stores the highest token.
 //!
 //! A failing seed is printed with the command that replays it. `HOLDOFF_SEEDS` sets the number of runs.
 
@@ -36,6 +37,16 @@ enum Mutant {
     ReadBackFromLatest,
     /// All contenders draw the same random number.
     PointJitter,
+    /// A token is the number of grants, without the time.
+    CountedTokens,
+    /// A store that has lost its newest changes starts tokens above the known ones only.
+    NoCeiling,
+    /// A store that has lost its newest changes grants tokens that are ahead of its clock, which a restore repeats.
+    TokensAheadOfClock,
+    /// A store that has lost its newest changes grants locks at once.
+    NoWaitAfterCrash,
+    /// A store that has lost its newest changes keeps holders whose leases have expired.
+    ExpiredHolderKept,
 }
 
 /// A violated property.
@@ -47,6 +58,8 @@ enum Violation {
     TokenGrantedTwice(Token),
     #[error("token {new} was granted after {old}")]
     TokenDecreased { old: Token, new: Token },
+    #[error("the lease of token {token} was renewed after {highest} was granted")]
+    StaleRenewal { token: Token, highest: Token },
     #[error("the resource rejected a write of contender {0}, which held the lock")]
     HolderRejected(usize),
     #[error("two contenders wrote with token {0}")]
@@ -73,10 +86,16 @@ struct FaultCounts {
     frozen: u32,
     skewed: u32,
     notifications_lost: u32,
+    /// Crashes of the store that lost a grant.
+    grants_lost: u32,
+    /// Restores of a backup that lost a grant.
+    restored: u32,
+    /// Steps of the store's clock.
+    clock_steps: u32,
 }
 
 impl FaultCounts {
-    fn all(&self) -> [(&'static str, u32); 7] {
+    fn all(&self) -> [(&'static str, u32); 10] {
         [
             ("request lost", self.requests_lost),
             ("response lost", self.responses_lost),
@@ -85,13 +104,16 @@ impl FaultCounts {
             ("frozen past the lease", self.frozen),
             ("clock wrong", self.skewed),
             ("notification lost", self.notifications_lost),
+            ("grant lost by the store", self.grants_lost),
+            ("backup restored", self.restored),
+            ("store clock set", self.clock_steps),
         ]
     }
 }
 
 /// The number of runs in which each fault occurred.
 #[derive(Clone, Copy, Default, Debug)]
-struct FaultCoverage([(&'static str, u64); 7]);
+struct FaultCoverage([(&'static str, u64); 10]);
 
 impl FaultCoverage {
     fn add(&mut self, faults: &FaultCounts) {
@@ -177,6 +199,10 @@ mod mutants {
         println!("{mutant:?}: caught by seed {seed}: {violation}");
     }
 
+    fn falls(violation: &Violation) -> bool {
+        matches!(violation, Violation::TokenDecreased { .. } | Violation::TokenGrantedTwice(_))
+    }
+
     #[test]
     fn a_release_without_owner_check_is_detected() {
         assert_detected(Mutant::ReleaseWithoutOwner, |violation| {
@@ -193,9 +219,6 @@ mod mutants {
 
     #[test]
     fn a_token_reset_after_release_is_detected() {
-        let falls = |violation: &Violation| {
-            matches!(violation, Violation::TokenDecreased { .. } | Violation::TokenGrantedTwice(_))
-        };
         assert_detected(Mutant::TokenReset, falls);
     }
 
@@ -215,6 +238,33 @@ mod mutants {
     fn validity_counted_from_the_last_request_after_a_read_back_is_detected() {
         assert_detected(Mutant::ReadBackFromLatest, |violation| {
             matches!(violation, Violation::TwoHolders(..))
+        });
+    }
+
+    #[test]
+    fn tokens_that_count_grants_are_detected() {
+        assert_detected(Mutant::CountedTokens, falls);
+    }
+
+    #[test]
+    fn tokens_that_ignore_the_ceiling_are_detected() {
+        assert_detected(Mutant::NoCeiling, falls);
+    }
+
+    #[test]
+    fn tokens_ahead_of_the_clock_are_detected() {
+        assert_detected(Mutant::TokensAheadOfClock, falls);
+    }
+
+    #[test]
+    fn grants_at_once_after_a_crash_of_the_store_are_detected() {
+        assert_detected(Mutant::NoWaitAfterCrash, |violation| matches!(violation, Violation::TwoHolders(..)));
+    }
+
+    #[test]
+    fn an_expired_holder_kept_after_a_crash_of_the_store_is_detected() {
+        assert_detected(Mutant::ExpiredHolderKept, |violation| {
+            matches!(violation, Violation::StaleRenewal { .. })
         });
     }
 

@@ -158,9 +158,9 @@ pub(crate) trait LeaseStore: Send + Sync + std::fmt::Debug {
     /// on. Returns the previous holder, if there was one.
     async fn force_release(&self, key: &LockKey) -> Result<Option<Holder>>;
 
-    /// Raises the fencing epoch. Every later token is above every earlier token, including tokens that the store has
-    /// lost because it was restored from a backup. Returns the new epoch.
-    async fn bump_epoch(&self) -> Result<u64>;
+    /// Raises the floor: every later token is above it. A floor below the present one changes nothing. Returns the
+    /// floor from now on.
+    async fn raise_floor(&self, floor: Token) -> Result<Token>;
 
     /// Prunes at most `limit` locks that were neither held nor requested for `idle_for`. Tokens of new locks start
     /// above theirs. Returns the number pruned.

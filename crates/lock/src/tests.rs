@@ -120,8 +120,8 @@ impl LeaseStore for FlakyStore {
         self.store.force_release(key).await
     }
 
-    async fn bump_epoch(&self) -> Result<u64> {
-        self.store.bump_epoch().await
+    async fn raise_floor(&self, floor: Token) -> Result<Token> {
+        self.store.raise_floor(floor).await
     }
 
     async fn prune(&self, idle_for: Duration, limit: u32) -> Result<u64> {

@@ -243,7 +243,9 @@ impl From<holdoff_lock::Error> for Problem {
                 Self::lock_held(error.to_string(), holder.as_deref())
             }
             Error::Lost { .. } => Self::new(Kind::LockLost, error.to_string()),
-            Error::InvalidKey(_) | Error::Settings(_) => Self::new(Kind::InvalidLock, error.to_string()),
+            Error::InvalidKey(_) | Error::Settings(_) | Error::FloorTooHigh { .. } => {
+                Self::new(Kind::InvalidLock, error.to_string())
+            }
             Error::TooManyWaiters { .. } => {
                 Self::new(Kind::TooManyWaiters, error.to_string()).retry_after(jittered_retry_after())
             }

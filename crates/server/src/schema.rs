@@ -50,6 +50,9 @@ written! {
         .pattern(Some("^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/[0-9]{1,10}$"));
     MomentText as "Moment": text("A time by the store's clock.")
         .format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime)));
+    TokenText as "FencingToken": text("A fencing token in decimal digits: a JSON number would be rounded above 2^53.")
+        .pattern(Some("^(0|[1-9][0-9]{0,18})$"))
+        .examples(["1763500000000000"]);
     DurationText as "Duration": text("A duration such as `250ms`, `5s`, `1m 30s` or `2h`.")
         .pattern(Some("^[0-9]{1,6}(us|ms|s|m|h|d)( [0-9]{1,6}(us|ms|s|m|h|d)){0,3}$"))
         .examples(["5s"]);

@@ -225,7 +225,7 @@ pub struct LockView<'a> {
     #[schema(pattern = "^[0-9a-f]{64}$")]
     digest: &'a str,
     /// The highest fencing token that was granted.
-    #[schema(value_type = u64)]
+    #[schema(value_type = schema::TokenText)]
     token: Token,
     held: bool,
     holder: Option<HolderView>,
@@ -238,7 +238,7 @@ pub struct LockView<'a> {
 #[schema(as = Holder)]
 pub struct HolderView {
     name: String,
-    #[schema(value_type = u64)]
+    #[schema(value_type = schema::TokenText)]
     token: Token,
     #[schema(minimum = 0)]
     held_for: f64,

@@ -83,9 +83,7 @@ fn find(name: &str) -> Result<PathBuf, CommandError> {
             "{name} is not installed. Install Postgres' client programs (Debian: apt-get install postgresql-client), or run \
              these commands where they are installed:\n  pg_dump --format=custom --schema=holdoff --no-owner \
              --no-privileges --no-unlogged-table-data --file=FILE DATABASE\n  pg_restore --no-owner --no-privileges \
-             --exit-on-error --single-transaction --dbname=DATABASE FILE\nAfter pg_restore, start a new fencing epoch \
-             in psql before any daemon starts: update holdoff.lock_token_base set epoch = epoch + 1; delete from \
-             holdoff.lock_crash_marker"
+             --exit-on-error --single-transaction --dbname=DATABASE FILE"
         ))
     })
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
-use holdoff_lock::{LockFilter, Locks};
+use holdoff_lock::{LockFilter, Locks, Token};
 use holdoff_policy::PolicySet;
 use holdoff_server::StoreUrl;
 use holdoff_sql::BackupError;
@@ -30,18 +30,14 @@ pub(super) struct RestoreArgs {
     /// Restore even if the store is not empty; the previous content is renamed and kept
     #[arg(long)]
     force: bool,
-
-    /// Lowest fencing epoch to start with, if locks have reached a higher one since the backup
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, value_parser = clap::value_parser!(u64).range(..4_000_000))]
-    epoch: u64,
 }
 
 /// The state of the store before the restore.
 struct PreviousStore {
     /// The name under which the previous store is kept, if it was in use.
     aside: Option<String>,
-    /// The fencing epoch of the previous store's locks.
-    epoch: u64,
+    /// A token that no token of the previous store's locks exceeds.
+    highest: Token,
 }
 
 pub(super) async fn run(
@@ -50,7 +46,7 @@ pub(super) async fn run(
     global: &GlobalArgs,
 ) -> Result<(), CommandError> {
     let (url, file) = (store.as_str(), &args.file);
-    let PreviousStore { aside, epoch: previous } = match url.split(':').next() {
+    let PreviousStore { aside, highest } = match url.split(':').next() {
         Some("postgres" | "postgresql") => into_postgres(store, file, args.force).await?,
         Some("sqlite") if !url.contains(":memory:") => into_sqlite(store, file, args.force).await?,
         _ => {
@@ -58,13 +54,10 @@ pub(super) async fn run(
             return Err(CommandError::Usage(message));
         }
     };
-    // Every fencing token from now on is above each token granted after the backup, including those of the previous
-    // store.
+    // New tokens are above all tokens of the previous store, whatever the clock shows. If grants were lost with another
+    // store, their tokens are times of the past, and the time orders them.
     let locks = Locks::open(url).await?;
-    let mut epoch = locks.bump_epoch().await?;
-    while epoch <= previous || epoch < args.epoch {
-        epoch = locks.bump_epoch().await?;
-    }
+    let floor = locks.raise_floor(highest.min(Token::MAX_FLOOR)).await?;
     let held = locks.list(&LockFilter::default().held().limit(MAX_COUNTED_LOCKS)).await?.len();
     let work = Box::pin(Work::attach(url, PolicySet::default(), Settings::default())).await?;
     let stats = work.stats().await?;
@@ -75,7 +68,7 @@ pub(super) async fn run(
     let mut out = anstream::stdout();
     if global.json {
         let answer = json!({
-            "store": store.to_string(), "epoch": epoch, "live_steps": live, "running_steps": running,
+            "store": store.to_string(), "floor": floor, "live_steps": live, "running_steps": running,
             "held_locks": held, "previous_store": aside,
         });
         writeln!(out, "{answer}")?;
@@ -88,14 +81,14 @@ pub(super) async fn run(
             out,
             "steps: {live} are unfinished; {running} of them were running and are requeued when their leases expire"
         )?;
-        writeln!(out, "locks: {held} are held until their leases expire; fencing epoch {epoch} starts")?;
+        writeln!(
+            out,
+            "locks: {held} are held until their leases expire; new fencing tokens are above {floor}"
+        )?;
     }
     // The restored store does not contain the locks of a ledger, which the daemon grants.
     if let Some(ledger) = load_settings(global.config.as_deref())?.lock.ledger() {
-        anstream::eprintln!(
-            "The daemon's locks are in the ledger {ledger}, which was not restored. If you restored the ledger from \
-             copies as well, run `holdoff lock bump-epoch` when a majority of its daemons runs."
-        );
+        anstream::eprintln!("The daemon's locks are in the ledger {ledger}, which was not restored.");
     }
     Ok(())
 }
@@ -113,7 +106,7 @@ async fn into_sqlite(store: &StoreUrl, file: &Path, force: bool) -> Result<Previ
     let new = sibling(&target, "restoring");
     let _ = std::fs::remove_file(&new);
     private_copy(file, &new).map_err(cannot)?;
-    let epoch = epoch_of(&target).await.inspect_err(|_| {
+    let highest = highest_token(&target).await.inspect_err(|_| {
         let _ = std::fs::remove_file(&new);
     })?;
     let aside = (!is_empty).then(|| sibling(&target, &format!("before-restore-{}", std::process::id())));
@@ -121,16 +114,16 @@ async fn into_sqlite(store: &StoreUrl, file: &Path, force: bool) -> Result<Previ
         std::fs::rename(&target, aside).map_err(cannot)?;
     }
     std::fs::rename(&new, &target).map_err(cannot)?;
-    Ok(PreviousStore { aside: aside.map(|path| path.display().to_string()), epoch })
+    Ok(PreviousStore { aside: aside.map(|path| path.display().to_string()), highest })
 }
 
-/// Returns the fencing epoch of the locks in a file that no process has open, or 0 if the file does not exist.
-async fn epoch_of(file: &Path) -> Result<u64, BackupError> {
+/// Returns the highest token of the locks in a file that no process has open, or 0 if the file does not exist.
+async fn highest_token(file: &Path) -> Result<Token, BackupError> {
     if !file.exists() {
-        return Ok(0);
+        return Ok(Token::new(0));
     }
     sqlite::close_exclusively(file).await?;
-    sqlite::lock_epoch(file).await
+    Ok(Token::new(sqlite::highest_token(file).await?))
 }
 
 async fn into_postgres(store: &StoreUrl, file: &Path, force: bool) -> Result<PreviousStore, CommandError> {
@@ -147,7 +140,7 @@ async fn into_postgres(store: &StoreUrl, file: &Path, force: bool) -> Result<Pre
     })?;
     Ok(PreviousStore {
         aside: previous.aside.map(|schema| format!("the schema {schema}")),
-        epoch: previous.epoch,
+        highest: Token::new(previous.highest_token),
     })
 }
 

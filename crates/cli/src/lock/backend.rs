@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdoff_lock::{LockFilter, Locks};
+use holdoff_lock::{LockFilter, Locks, Token};
 use holdoff_server::{AuditEvent, LockView, StoreUrl};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ pub(super) enum LockBackend {
 pub(super) struct LockStatus {
     pub(super) namespace: String,
     pub(super) key: String,
-    pub(super) token: u64,
+    pub(super) token: Token,
     pub(super) holder: Option<HolderStatus>,
     pub(super) waiting: u32,
 }
@@ -39,7 +39,7 @@ pub(super) struct LockStatus {
 #[derive(Deserialize)]
 pub(super) struct HolderStatus {
     pub(super) name: String,
-    pub(super) token: u64,
+    pub(super) token: Token,
     held_for: f64,
     expires_in: f64,
 }
@@ -56,8 +56,8 @@ struct ForceReleased {
 }
 
 #[derive(Deserialize)]
-struct BumpedEpoch {
-    epoch: u64,
+struct RaisedFloor {
+    floor: Token,
 }
 
 impl LockBackend {
@@ -112,7 +112,7 @@ impl LockBackend {
                 store::record(store, event.with_count(u64::from(holder.is_some()))).await;
                 Ok(holder.map(|holder| HolderStatus {
                     name: holder.owner.name,
-                    token: holder.token.get(),
+                    token: holder.token,
                     held_for: holder.held_for.as_secs_f64(),
                     expires_in: holder.ends_in.as_secs_f64(),
                 }))
@@ -125,17 +125,18 @@ impl LockBackend {
         }
     }
 
-    /// Starts the next fencing epoch and returns it. The action is recorded in the audit log.
-    pub(super) async fn bump_epoch(&self) -> Result<u64, CommandError> {
+    /// Raises the floor of the fencing tokens and returns it. The action is recorded in the audit log.
+    pub(super) async fn raise_floor(&self, floor: Token) -> Result<Token, CommandError> {
         match self {
             Self::Store { locks, store } => {
-                let epoch = locks.bump_epoch().await?;
-                store::record(store, AuditEvent::new("lock.bump-epoch", epoch.to_string())).await;
-                Ok(epoch)
+                let floor = locks.raise_floor(floor).await?;
+                store::record(store, AuditEvent::new("lock.raise-floor", floor.to_string())).await;
+                Ok(floor)
             }
             Self::Daemon(address) => {
-                let bumped = client(address, None)?.post("bump-epoch", json!({}), Duration::ZERO).await?;
-                Ok(read::<BumpedEpoch>(bumped)?.epoch)
+                let body = json!({ "floor": floor });
+                let raised = client(address, None)?.post("raise-floor", body, Duration::ZERO).await?;
+                Ok(read::<RaisedFloor>(raised)?.floor)
             }
         }
     }

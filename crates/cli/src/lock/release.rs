@@ -1,9 +1,15 @@
-//! `holdoff lock release` and `holdoff lock bump-epoch`
+//! `holdoff lock release` and `holdoff lock raise-floor`
 
 use std::io::Write;
 
+use holdoff_lock::Token;
+
 use super::LockContext;
 use crate::error::CommandError;
+
+pub(super) const AFTER_HELP: &str = "A token is the time of its grant in microseconds, so tokens grow by themselves over a \
+crash, a failover and a restore. Raise the floor if a resource has seen higher tokens than the store grants: because its \
+tokens came from another store, or because the store's clock was set back and grants were lost.";
 
 #[derive(clap::Args, Debug)]
 pub(super) struct ReleaseArgs {
@@ -43,11 +49,11 @@ pub(super) async fn release(context: &LockContext, args: &ReleaseArgs) -> Result
     Ok(writeln!(out, "released {key}, held by {name}; fencing token {token} is stale now")?)
 }
 
-pub(super) async fn bump_epoch(context: &LockContext) -> Result<(), CommandError> {
-    let epoch = context.backend.bump_epoch().await?;
+pub(super) async fn raise_floor(context: &LockContext, token: Token) -> Result<(), CommandError> {
+    let floor = context.backend.raise_floor(token).await?;
     let mut out = anstream::stdout();
     if context.json {
-        return Ok(writeln!(out, "{}", serde_json::json!({ "epoch": epoch }))?);
+        return Ok(writeln!(out, "{}", serde_json::json!({ "floor": floor }))?);
     }
-    Ok(writeln!(out, "fencing epoch {epoch} starts: new fencing tokens exceed all earlier ones")?)
+    Ok(writeln!(out, "new fencing tokens are above {floor}")?)
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -42,9 +42,15 @@ struct AcquireRequest<'a> {
 #[derive(Deserialize)]
 struct AcquireResponse {
     namespace: String,
+    #[serde(deserialize_with = "digits")]
     token: u64,
     lock: String,
     expires_in: f64,
+}
+
+/// Reads a fencing token, which is a string of decimal digits in JSON.
+fn digits<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
 }
 
 impl Client {
@@ -134,7 +140,7 @@ struct HeldLock {
 struct LeaseProof<'a> {
     namespace: &'a str,
     key: &'a str,
-    token: u64,
+    token: String,
     lock: &'a str,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "time")]
     lease: Option<Duration>,
@@ -148,7 +154,7 @@ struct RenewResponse {
 impl HeldLock {
     fn proof(&self, lease: Option<Duration>) -> LeaseProof<'_> {
         let Self { namespace, key, token, lock, .. } = self;
-        LeaseProof { namespace, key, token: *token, lock, lease }
+        LeaseProof { namespace, key, token: token.to_string(), lock, lease }
     }
 
     /// Returns the safety margin: the client considers a lease expired slightly before the daemon does.

@@ -1,9 +1,9 @@
 //! Locks as Leases of a Kubernetes cluster.
 //!
 //! ```text
-//! lease_object.rs  the content of a Lease, and its changes     api.rs    the requests, and the meaning of their errors
+//! lease_object.rs  the content of a Lease, and its changes     api.rs    the requests, their errors, the server's clock
 //! observed.rs      when a lease has expired, on our clock      watch.rs  notifications of released locks
-//! admin.rs         listing, pruning, the fencing epoch
+//! admin.rs         listing, pruning, the floor of the tokens
 //! ```
 //!
 //! # Invariants
@@ -11,19 +11,20 @@
 //! - A Lease is created unheld once, and then only written by PUT with its uid and resourceVersion. A release does not
 //!   delete it.
 //! - A lease has expired when *this process* has seen it unrenewed for its own duration on its own clock.
-//! - The counter of a token is never above the resourceVersion of the write that granted it: it starts at the version
-//!   that the Lease had when it had no token yet, and each grant is a write. The versions of a cluster only grow. If an
-//!   operator deletes a Lease, or removes its annotations, its tokens therefore continue above every earlier token.
-//! - A Lease without a token is granted only after its fencing epoch was read from the record, later than the Lease.
+//! - A token is the time of its grant on the API server's clock, or one more than the previous token. The first token of
+//!   a Lease is ten seconds above its creation on that clock, plus a microsecond for each resourceVersion. If an operator
+//!   deletes a Lease, or removes its annotations, its tokens therefore continue above every earlier token.
+//! - A Lease without a token is granted only after the floor was read from the record, later than the Lease.
 //!
 //! # What is not promised
 //!
 //! A Lease does not record waiters: the store makes no reservation for the longest-waiting contender, and `waiting` is
 //! 0. A process that has just started to observe a lock waits a whole lease for a dead holder.
 //!
-//! A client that may write Leases can write any token or fencing epoch into them. If versions decrease, because etcd
-//! was restored or moved, tokens grow only after the epoch was raised. If an operator deletes the record *and* every
-//! lock, the epoch is lost.
+//! A client that may write Leases can write any token or floor into them. Tokens may decrease if a Lease is deleted and
+//! the clocks of the API servers differ by more than ten seconds, or if versions pass a multiple of a million in the
+//! second in which a Lease is deleted and created again. If an operator deletes the record *and* every lock, a floor that
+//! was raised is lost.
 
 mod admin;
 mod api;
@@ -45,6 +46,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::key::to_hex;
 use crate::notify::{Subscribers, Subscription};
 use crate::store::{AcquireOutcome, AcquireRefusal, AcquireRequest, LeaseStore, ListQuery, Result};
+use crate::token::TokenBase;
 use crate::{Error, Holder, LockKey, LockRecord, Nonce, Token, clock};
 
 use super::optimistic::UnresolvedWrites;
@@ -152,13 +154,11 @@ impl Inner {
 
     /// Returns the next token to grant.
     async fn next_token(&self, object: &LeaseObject) -> Result<Token> {
-        if let Some(highest) = object.highest() {
-            return Ok(highest.next(highest.epoch(), highest));
-        }
-        let record = admin::read_token_base(&self.leases).await?;
-        // The versions of a cluster only grow, and no token is above the version of its grant.
-        let reached = Token::new(Token::first_of(record.epoch).get().saturating_add(object.revision()) - 1);
-        Ok(reached.next(record.epoch, record.floor))
+        let floor = match object.highest() {
+            Some(highest) => highest,
+            None => admin::read_floor(&self.leases).await?.max(object.first_floor()),
+        };
+        Ok(floor.next(TokenBase { floor, wall: self.leases.server_time().await? }))
     }
 
     async fn try_acquire(&self, request: &AcquireRequest) -> RequestResult<AcquireOutcome> {
@@ -332,7 +332,7 @@ impl LeaseStore for KubernetesStore {
         let take = |object: &mut LeaseObject, requested_at| {
             had = self.inner.holder(object, requested_at);
             let (Some(_), Some(highest)) = (object.owner(), object.highest()) else { return false };
-            object.raise_token(highest.next(highest.epoch(), highest));
+            object.raise_token(highest.next(TokenBase { floor: highest, wall: Duration::ZERO }));
             object.release((self.inner.wall)());
             true
         };
@@ -340,8 +340,8 @@ impl LeaseStore for KubernetesStore {
         Ok(had.filter(|_| taken.is_some()))
     }
 
-    async fn bump_epoch(&self) -> Result<u64> {
-        self.inner.bump_epoch().await
+    async fn raise_floor(&self, floor: Token) -> Result<Token> {
+        self.inner.raise_floor(floor).await
     }
 
     async fn prune(&self, idle_for: Duration, limit: u32) -> Result<u64> {

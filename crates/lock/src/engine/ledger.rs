@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! table.rs        the interface to a ledger, implemented by its node     observed.rs  when a lease has expired, notifications
-//! stored_lock.rs  the content of a lock's row, and the token base        admin.rs     listing, pruning, the fencing epoch
+//! stored_lock.rs  the content of a lock's row, and the floor             admin.rs     listing, pruning, the floor of the tokens
 //! ```
 //!
 //! [`Row`] defines the state transitions of a lock. This engine reads a row, changes it, and writes it back with a
@@ -15,15 +15,14 @@
 //!   clock, and the transaction that takes the lock finds the row as it was seen.
 //! - No two rows of a lock are equal: the version of each is above the versions of all earlier ones. It is an index of
 //!   the history that was still to come when the row was written.
-//! - Every grant expects the token base to be as it was read. No grant is made in an earlier fencing epoch, or below
-//!   the tokens of pruned locks.
+//! - Every grant expects the floor to be as it was read. No grant is made below the tokens of pruned locks.
 //! - A transaction has one id. If its outcome is unknown, it is submitted again under that id. The outcome of a
 //!   request is resolved before any other operation for its nonce.
 //!
 //! # What is not promised
 //!
 //! A process that has just started to observe a lock waits a whole lease for a dead holder. A client that may write to
-//! the ledger can write any token or fencing epoch into it.
+//! the ledger can write any token or floor into it.
 
 mod admin;
 mod observed;
@@ -45,8 +44,9 @@ use uuid::Uuid;
 
 use crate::key::digest_from_hex;
 use crate::notify::{Subscribers, Subscription};
-use crate::row::{Row, TokenBase};
+use crate::row::Row;
 use crate::store::{AcquireOutcome, AcquireRefusal, AcquireRequest, LeaseStore, ListQuery, Result};
+use crate::token::TokenBase;
 use crate::{Error, Holder, LockKey, LockRecord, Nonce, Token, clock};
 
 use super::optimistic::UnresolvedWrites;
@@ -92,7 +92,7 @@ struct LockSnapshot {
     /// The time at which the response arrived.
     read_at: Duration,
     lock: Option<(Value, StoredLock, Row)>,
-    token_base: (Option<Value>, TokenBase),
+    floor: (Option<Value>, Token),
 }
 
 impl LedgerStore {
@@ -109,10 +109,10 @@ impl LedgerStore {
 
 impl Inner {
     async fn read_lock(&self, key: &LockKey, consistency: ReadConsistency) -> Result<LockSnapshot> {
-        let gets = vec![Command::Get(name(key)?), Command::Get(stored_lock::token_base_key()?)];
+        let gets = vec![Command::Get(name(key)?), Command::Get(stored_lock::floor_key()?)];
         let (index, values) = self.table.read(gets, consistency).await?;
         let read_at = clock::now();
-        let [value, token_base] = <[_; 2]>::try_from(values)
+        let [value, floor] = <[_; 2]>::try_from(values)
             .map_err(|_| Error::store(false, "the ledger did not return two values"))?;
         let lock = match value {
             Some(value) => {
@@ -122,8 +122,8 @@ impl Inner {
             }
             None => None,
         };
-        let read = stored_lock::read_token_base(token_base.as_ref())?;
-        Ok(LockSnapshot { index, read_at, lock, token_base: (token_base, read) })
+        let read = stored_lock::read_floor(floor.as_ref())?;
+        Ok(LockSnapshot { index, read_at, lock, floor: (floor, read) })
     }
 
     /// Changes a lock. `change` returns the response, and the nonce whose lease starts again. The first attempt uses
@@ -146,7 +146,8 @@ impl Inner {
             }
             let mut row =
                 snapshot.lock.as_ref().map_or_else(|| Row::new(snapshot.read_at), |(_, _, row)| row.clone());
-            let (response, renewed) = change(&mut row, snapshot.token_base.1, snapshot.read_at);
+            let token_base = TokenBase { floor: snapshot.floor.1, wall: clock::wall() };
+            let (response, renewed) = change(&mut row, token_base, snapshot.read_at);
             let Some((stored, commands)) = snapshot.write(key, &row, renewed)? else {
                 if consistency == ReadConsistency::Newest {
                     return Ok(Some(response));
@@ -206,8 +207,8 @@ impl LockSnapshot {
         renewed: Option<Nonce>,
     ) -> Result<Option<(StoredLock, Commands)>> {
         let before = self.lock.as_ref().map(|(_, stored, row)| (stored, row));
-        let params =
-            WriteParams { version: self.index + 1, now: self.read_at, renewed, written_s: clock::wall_s() };
+        let written_s = clock::wall().as_secs();
+        let params = WriteParams { version: self.index + 1, now: self.read_at, renewed, written_s };
         let stored = StoredLock::written(key, row, before, params);
         let is_same = before.map_or(!stored.is_in_use(), |(before, _)| before.has_same_content(&stored));
         if is_same {
@@ -216,7 +217,7 @@ impl LockSnapshot {
         let (expected, new) = (self.lock.as_ref().map(|(value, _, _)| value.clone()), Some(stored.value()?));
         let mut commands = vec![Command::CompareAndSet { key: name(key)?, expected, new }];
         if before.is_none_or(|(before, _)| before.token != stored.token) {
-            commands.push(stored_lock::expect_token_base(self.token_base.0.clone())?);
+            commands.push(stored_lock::expect_floor(self.floor.0.clone())?);
         }
         Ok(Some((stored, commands)))
     }
@@ -332,8 +333,8 @@ impl LeaseStore for LedgerStore {
         self.inner.change(key, None, take).await?.ok_or_else(contended)
     }
 
-    async fn bump_epoch(&self) -> Result<u64> {
-        self.inner.bump_epoch().await
+    async fn raise_floor(&self, floor: Token) -> Result<Token> {
+        self.inner.raise_floor(floor).await
     }
 
     async fn prune(&self, idle_for: Duration, limit: u32) -> Result<u64> {

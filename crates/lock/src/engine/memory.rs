@@ -7,8 +7,9 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 
 use crate::notify::{Subscribers, Subscription};
-use crate::row::{Row, TokenBase};
+use crate::row::Row;
 use crate::store::{AcquireOutcome, AcquireRequest, LeaseStore, ListQuery, Result};
+use crate::token::TokenBase;
 use crate::{Holder, LockKey, LockRecord, Nonce, Token, clock};
 
 /// The number of keys from which unused keys are pruned before another is added.
@@ -23,29 +24,33 @@ pub(crate) struct MemoryStore {
 #[derive(Debug)]
 struct Rows {
     by_key: HashMap<[u8; 32], (LockKey, Row)>,
-    token_base: TokenBase,
+    /// The highest token of all pruned locks, or a higher one that an operator has set.
+    floor: Token,
     /// The number of keys at which unused keys are pruned next.
     prune_at: usize,
 }
 
 impl MemoryStore {
     pub(crate) fn new() -> Self {
-        let token_base = TokenBase { epoch: 0, floor: Token::new(0) };
-        let rows = Rows { by_key: HashMap::new(), token_base, prune_at: PRUNE_THRESHOLD };
+        let rows = Rows { by_key: HashMap::new(), floor: Token::new(0), prune_at: PRUNE_THRESHOLD };
         Self { rows: Mutex::new(rows), subscribers: Subscribers::default() }
     }
 
     fn with<T>(&self, key: &LockKey, change: impl FnOnce(&mut Row, TokenBase, Duration) -> T) -> Option<T> {
         let mut rows = self.rows.lock();
-        let token_base = rows.token_base;
+        let token_base = rows.token_base();
         let (_, row) = rows.by_key.get_mut(key.digest())?;
         Some(change(row, token_base, clock::now()))
     }
 }
 
 impl Rows {
+    fn token_base(&self) -> TokenBase {
+        TokenBase { floor: self.floor, wall: clock::wall() }
+    }
+
     fn prune(&mut self, idle_for: Duration, limit: usize, now: Duration) -> u64 {
-        let (mut pruned, floor) = (0, &mut self.token_base.floor);
+        let (mut pruned, floor) = (0, &mut self.floor);
         self.by_key.retain(|_, (_, row)| {
             let keep = pruned == limit || !row.is_idle(idle_for, now);
             if !keep {
@@ -67,7 +72,7 @@ impl LeaseStore for MemoryStore {
             rows.prune(Duration::ZERO, usize::MAX, now);
             rows.prune_at = PRUNE_THRESHOLD.max(rows.by_key.len() * 2);
         }
-        let token_base = rows.token_base;
+        let token_base = rows.token_base();
         let fresh = || (request.key.clone(), Row::new(now));
         let (_, row) = rows.by_key.entry(*request.key.digest()).or_insert_with(fresh);
         Ok(row.try_acquire(&request.owner, request.lease, request.waits_for, token_base, now))
@@ -110,10 +115,10 @@ impl LeaseStore for MemoryStore {
         Ok(holder)
     }
 
-    async fn bump_epoch(&self) -> Result<u64> {
+    async fn raise_floor(&self, floor: Token) -> Result<Token> {
         let mut rows = self.rows.lock();
-        rows.token_base.epoch += 1;
-        Ok(rows.token_base.epoch)
+        rows.floor = rows.floor.max(floor);
+        Ok(rows.floor)
     }
 
     async fn prune(&self, idle_for: Duration, limit: u32) -> Result<u64> {

@@ -13,6 +13,7 @@ use async_trait::async_trait;
 use connection_cache::ConnectionCache;
 use holdoff_sql::postgres::PoolOptions;
 use holdoff_sql::{Component, Migration};
+use parking_lot::Mutex;
 use sqlx::PgPool;
 use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
@@ -23,7 +24,8 @@ use crate::notify::{Notification, Subscribers, Subscription};
 use crate::store::{
     AcquireOutcome, AcquireRefusal, AcquireRequest, LeaseStore, ListQuery, RESERVATION, Result,
 };
-use crate::{Holder, LockKey, LockRecord, Nonce, Token};
+use crate::store_clock::{ClockStep, StoreClock};
+use crate::{Holder, LockKey, LockRecord, Nonce, Token, clock, metrics};
 
 /// The session settings of every connection. The timeouts bound the wait for another transaction; the caller then asks
 /// again. Tables grow from empty to many rows and shrink again, so their statistics are always wrong: rows are found
@@ -42,7 +44,7 @@ const CONNECTIONS: PoolOptions = PoolOptions { session: SESSION, min: 1, max: 10
 
 const COMPONENT: Component = Component {
     table: "holdoff.lock_migrations",
-    migrations: &[Migration { version: 2, breaks_before: 2, sql: include_str!("postgres/schema.sql") }],
+    migrations: &[Migration { version: 3, breaks_before: 3, sql: include_str!("postgres/schema.sql") }],
 };
 
 #[derive(Debug)]
@@ -52,11 +54,13 @@ pub(crate) struct PostgresStore {
     listener: ReleaseListener,
     /// Whether the last lock was uncontended. If so, the next acquisition and release first use a plain update.
     is_uncontended: AtomicBool,
+    clock: Mutex<StoreClock>,
 }
 
-/// The result of `lock_try`: the granted token and the number of waiters; or the holder's nonce, name and token, the
-/// time since its grant, the time until the lock is free, and the number of waiters.
-type TryRow = (Option<i64>, Option<Uuid>, Option<String>, Option<i64>, Option<i64>, Option<i64>, Option<i64>);
+/// The result of `lock_try`, and the server's time: the granted token and the number of waiters; or the holder's nonce,
+/// name and token, the time since its grant, the time until the lock is free, and the number of waiters.
+type TryRow =
+    (Option<i64>, Option<Uuid>, Option<String>, Option<i64>, Option<i64>, Option<i64>, Option<i64>, i64);
 
 impl PostgresStore {
     /// Opens the database at this URL, and migrates the tables of locks.
@@ -69,6 +73,7 @@ impl PostgresStore {
             pool,
             listener,
             is_uncontended: AtomicBool::new(true),
+            clock: Mutex::default(),
         })
     }
 }
@@ -87,15 +92,16 @@ const READ: &str = "select n.namespace, n.key, l.digest, l.token, l.nonce, l.own
     from holdoff.lock_names n join holdoff.locks l on l.digest = n.digest,
         (select clock_timestamp() as moment offset 0) c";
 
-/// Grants a released lock without waiters by a plain update. `lock_try` of the schema, which covers all other cases,
-/// takes three times as long.
+/// Grants a released lock without waiters by a plain update, if `lock_recover` of the schema covers the grant. `lock_try`,
+/// which covers all other cases, takes three times as long.
 const TRY: &str = "update holdoff.locks l
-    set token = greatest(l.token + 1, (m.epoch << 40) + 1), since = clock_timestamp(),
+    set token = holdoff.lock_next_token(l.token, m.floor), since = clock_timestamp(),
         until = clock_timestamp() + $4 * interval '1 microsecond', nonce = $2, owner = $3
     from holdoff.lock_crash_marker m
     where l.digest = $1 and l.nonce is null and l.reserved_for is null and not l.has_waiters
         and m.one and m.grants_from < clock_timestamp() and $4 <= m.longest_lease
-    returning l.token";
+        and greatest(l.token, m.floor, holdoff.lock_now()) < m.ceiling - 1000000
+    returning l.token, holdoff.lock_now()";
 
 /// Releases a lock without waiters by a plain update.
 const RELEASE: &str =
@@ -106,7 +112,8 @@ impl PostgresStore {
     /// Returns the token if the lock is free and has neither a waiter nor a reservation.
     async fn try_uncontended(&self, request: &AcquireRequest) -> Result<Option<Token>> {
         let mut connection = self.connections.take().await?;
-        let granted: Option<i64> = sqlx::query_scalar(TRY)
+        let sent = clock::now();
+        let granted: Option<(i64, i64)> = sqlx::query_as(TRY)
             .bind(request.key.digest().as_slice())
             .bind(request.owner.nonce.get())
             .bind(text(&request.owner.name))
@@ -114,7 +121,26 @@ impl PostgresStore {
             .fetch_optional(&mut *connection)
             .await?;
         connection.put_back();
-        Ok(granted.map(token))
+        Ok(granted.map(|(granted, server_us)| {
+            self.read_clock(server_us, sent);
+            token(granted)
+        }))
+    }
+
+    /// Compares a reading of the server's clock with the own clock, and reports a step.
+    fn read_clock(&self, server_us: i64, sent: Duration) {
+        let step = self.clock.lock().read(sql::from_micros(server_us), sent, clock::now());
+        let (direction, by) = match step {
+            None => return,
+            Some(ClockStep::Forward(by)) => ("forward", by),
+            Some(ClockStep::Backward(by)) => ("backward", by),
+        };
+        metrics::store_clock_stepped(direction);
+        tracing::warn!(
+            direction,
+            ?by,
+            "detected a step of the wall clock of the store, which measures leases"
+        );
     }
 
     /// Returns whether a lock without waiters was released.
@@ -148,21 +174,23 @@ impl LeaseStore for PostgresStore {
             return Ok(AcquireOutcome::Granted(token));
         }
         let mut connection = self.connections.take().await?;
-        let row: TryRow =
-            sqlx::query_as("select * from holdoff.lock_try($1, $2, $3, $4, $5, $6, $7, $8, $9)")
-                .bind(request.key.digest().as_slice())
-                .bind(advisory_lock_id(&request.key))
-                .bind(text(request.key.namespace()))
-                .bind(request.key.readable())
-                .bind(request.owner.nonce.get())
-                .bind(text(&request.owner.name))
-                .bind(micros(request.lease))
-                .bind(request.waits_for.map(micros))
-                .bind(sql::MAX_WAITERS)
-                .fetch_one(&mut *connection)
-                .await?;
+        let sent = clock::now();
+        let query = "select *, holdoff.lock_now() from holdoff.lock_try($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+        let row: TryRow = sqlx::query_as(query)
+            .bind(request.key.digest().as_slice())
+            .bind(advisory_lock_id(&request.key))
+            .bind(text(request.key.namespace()))
+            .bind(request.key.readable())
+            .bind(request.owner.nonce.get())
+            .bind(text(&request.owner.name))
+            .bind(micros(request.lease))
+            .bind(request.waits_for.map(micros))
+            .bind(sql::MAX_WAITERS)
+            .fetch_one(&mut *connection)
+            .await?;
         connection.put_back();
-        let (granted, nonce, owner, held_token, held_us, free_us, waiting) = row;
+        let (granted, nonce, owner, held_token, held_us, free_us, waiting, server_us) = row;
+        self.read_clock(server_us, sent);
         self.set_uncontended(granted.is_some() && waiting.unwrap_or_default() == 0);
         if let Some(granted) = granted {
             return Ok(AcquireOutcome::Granted(token(granted)));
@@ -177,22 +205,25 @@ impl LeaseStore for PostgresStore {
     }
 
     /// Durable like a grant: if a crash lost a renewal, the store would grant the lock again while its holder considers
-    /// it valid.
+    /// it valid. After a crash, an expired lease cannot be renewed: a later grant may be lost.
     async fn renew(&self, key: &LockKey, nonce: Nonce, token: Token, lease: Duration) -> Result<bool> {
         let mut connection = self.connections.take().await?;
+        let sent = clock::now();
         let query = "update holdoff.locks
             set until = greatest(until, clock_timestamp() + $4 * interval '1 microsecond')
             where digest = $1 and nonce = $2 and token = $3
-                and set_config('synchronous_commit', 'on', true) = 'on'";
-        let renewed = sqlx::query(query)
+                and (until > clock_timestamp() or exists (select from holdoff.lock_crash_marker))
+                and set_config('synchronous_commit', 'on', true) = 'on'
+            returning holdoff.lock_now()";
+        let renewed: Option<i64> = sqlx::query_scalar(query)
             .bind(key.digest().as_slice())
             .bind(nonce.get())
             .bind(number(token))
             .bind(micros(lease))
-            .execute(&mut *connection)
+            .fetch_optional(&mut *connection)
             .await?;
         connection.put_back();
-        Ok(renewed.rows_affected() > 0)
+        Ok(renewed.inspect(|server_us| self.read_clock(*server_us, sent)).is_some())
     }
 
     async fn release(&self, key: &LockKey, nonce: Nonce, token: Token) -> Result<bool> {
@@ -280,19 +311,18 @@ impl LeaseStore for PostgresStore {
         Ok(sql::holder(nonce, owner, token, held_us, ends_us))
     }
 
-    async fn bump_epoch(&self) -> Result<u64> {
-        // If the server has lost its memory, that raises the fencing epoch, too. Do it first, so that this epoch is the
-        // last.
+    async fn raise_floor(&self, floor: Token) -> Result<Token> {
+        // If the server has lost its memory, a recovery creates the row that repeats the floor.
         sqlx::query("select holdoff.lock_recover()").execute(&self.pool).await?;
         let mut tx = self.pool.begin().await?;
         sqlx::query("set local synchronous_commit = on").execute(&mut *tx).await?;
-        // Grants that have read the old fencing epoch end before it is raised. Later grants wait to read the new one.
+        // Grants that have read the old floor end before it is raised. Later grants wait to read the new one.
         sqlx::query("lock table holdoff.locks in share row exclusive mode").execute(&mut *tx).await?;
-        let query = "update holdoff.lock_token_base set epoch = epoch + 1 returning epoch";
-        let epoch: i64 = sqlx::query_scalar(query).fetch_one(&mut *tx).await?;
-        sqlx::query("update holdoff.lock_crash_marker set epoch = $1").bind(epoch).execute(&mut *tx).await?;
+        let query = "update holdoff.lock_token_base set floor = greatest(floor, $1) returning floor";
+        let floor: i64 = sqlx::query_scalar(query).bind(number(floor)).fetch_one(&mut *tx).await?;
+        sqlx::query("update holdoff.lock_crash_marker set floor = $1").bind(floor).execute(&mut *tx).await?;
         tx.commit().await?;
-        Ok(u64::try_from(epoch).unwrap_or_default())
+        Ok(token(floor))
     }
 
     async fn prune(&self, idle_for: Duration, limit: u32) -> Result<u64> {

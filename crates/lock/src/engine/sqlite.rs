@@ -4,7 +4,8 @@
 //! again, to another client, with the same token. A lost release delays the next holder until the lease expires, and a
 //! lost waiter asks again; neither waits for the disk.
 //!
-//! Leases are measured by the time since the machine was booted: see `file.rs`.
+//! Leases are measured by the time since the machine was booted: see `file.rs`. Tokens start from the wall clock, so that
+//! they also grow over a restore of the file.
 
 mod file;
 mod transitions;
@@ -22,7 +23,7 @@ use crate::{Holder, LockKey, LockRecord, Nonce, Token};
 
 const COMPONENT: Component = Component {
     table: "holdoff_lock_migrations",
-    migrations: &[Migration { version: 2, breaks_before: 2, sql: include_str!("sqlite/schema.sql") }],
+    migrations: &[Migration { version: 3, breaks_before: 3, sql: include_str!("sqlite/schema.sql") }],
 };
 
 #[derive(Debug)]
@@ -135,12 +136,12 @@ impl LeaseStore for SqliteStore {
         Ok(holder)
     }
 
-    async fn bump_epoch(&self) -> Result<u64> {
+    async fn raise_floor(&self, floor: Token) -> Result<Token> {
         let mut write = self.file.write().await?;
-        let query = "update holdoff_lock_token_base set epoch = epoch + 1 returning epoch";
-        let epoch: i64 = sqlx::query_scalar(query).fetch_one(&mut *write.tx).await?;
+        let query = "update holdoff_lock_token_base set floor = max(floor, ?1) returning floor";
+        let floor: i64 = sqlx::query_scalar(query).bind(number(floor)).fetch_one(&mut *write.tx).await?;
         write.tx.commit().await?;
-        Ok(u64::try_from(epoch).unwrap_or_default())
+        Ok(token(floor))
     }
 
     async fn prune(&self, idle_for: Duration, limit: u32) -> Result<u64> {

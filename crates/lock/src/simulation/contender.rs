@@ -323,7 +323,13 @@ impl Simulation {
             }
             HolderAction::Lost => {
                 self.stats.lost += 1;
-                self.send(to, now_us, StoreRequest::Release(nonce, token));
+                let renews_late = self.contenders[to].rng.happens(self.plan.renews_late);
+                let request = if renews_late {
+                    StoreRequest::Renew(nonce, token)
+                } else {
+                    StoreRequest::Release(nonce, token)
+                };
+                self.send(to, now_us, request);
                 self.idle(to, now_us);
             }
         }

@@ -34,10 +34,31 @@ pub(super) struct SimulationPlan {
     pub(super) is_late: f64,
     /// The probability that an acquisition ends in a crash.
     pub(super) crashes: f64,
+    /// The probability that a holder whose lease has expired asks for a renewal, as a client without a guard may do.
+    pub(super) renews_late: f64,
     /// The probability that a write is delayed between the check of the guard and the write.
     pub(super) freezes: f64,
     pub(super) wrong_clocks: bool,
+    /// How far the store's wall clock is ahead at the beginning.
+    pub(super) store_ahead_us: u64,
+    pub(super) store_faults: Vec<(u64, StoreFault)>,
+    /// The number of crashes of the store soon after a grant that is not on the disk yet.
+    pub(super) store_crashes: u32,
 }
+
+/// A fault of the store as a whole.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum StoreFault {
+    Crash,
+    /// Sets the wall clock, so far ahead.
+    ClockStep(u64),
+    /// Takes a backup. It is no fault yet.
+    BackUp,
+    Restore,
+}
+
+/// The clock of the store is this far ahead unless it steps.
+const AHEAD_US: u64 = 60_000_000;
 
 impl SimulationPlan {
     pub(super) fn of(seed: u64) -> Self {
@@ -68,14 +89,45 @@ impl SimulationPlan {
             is_late,
             crashes,
             freezes,
+            renews_late: if rng.happens(0.5) { 0.5 } else { 0.0 },
             wrong_clocks: rng.happens(0.8),
+            store_ahead_us: AHEAD_US,
+            store_faults: Self::store_faults(&mut rng),
+            store_crashes: u32::try_from(rng.between(0, 4)).unwrap(),
         }
+    }
+
+    /// Draws the faults of the store.
+    fn store_faults(rng: &mut SimRng) -> Vec<(u64, StoreFault)> {
+        let mut at =
+            |faults: u64| (0..rng.between(0, faults)).map(|_| rng.between(0, 8_000_000)).collect::<Vec<_>>();
+        let (mut steps, backups, restores) = (at(4), at(4), at(4));
+        // A restore relies on a clock that is not set back, and a step forward ends leases early, which the checks of
+        // mutual exclusion have to excuse. Some runs therefore have only the one or the other.
+        let (kind, mut ahead_us) = (rng.between(0, 3), AHEAD_US);
+        let mut faults = Vec::new();
+        if kind > 0 {
+            faults.extend(backups.into_iter().map(|at_us| (at_us, StoreFault::BackUp)));
+            faults.extend(restores.into_iter().map(|at_us| (at_us, StoreFault::Restore)));
+        }
+        if kind < 2 {
+            steps.sort_unstable();
+            faults.extend(steps.into_iter().map(|at_us| {
+                let by_us = rng.between(1_000_000, 10_000_000);
+                let is_forward = kind == 1 || rng.happens(0.5);
+                ahead_us = if is_forward { ahead_us + by_us } else { ahead_us - by_us };
+                (at_us, StoreFault::ClockStep(ahead_us))
+            }));
+        }
+        faults
     }
 
     /// Returns the same plan without faults, and with time for every contender's turn.
     pub(super) fn without_faults(mut self) -> Self {
         (self.loses_request, self.loses_response, self.loses_notification) = (0.0, 0.0, 0.0);
         (self.is_late, self.crashes, self.freezes, self.wrong_clocks) = (0.0, 0.0, 0.0, false);
+        self.renews_late = 0.0;
+        (self.store_faults, self.store_crashes) = (Vec::new(), 0);
         let patient =
             self.policy.to_builder().attempts(Policy::UNLIMITED).deadline(Duration::from_secs(86_400));
         self.policy = Arc::new(patient.build().unwrap());
@@ -97,6 +149,8 @@ pub(super) struct Simulation {
     /// The contenders that are reading back the outcome of a request.
     pub(super) is_reading_back: Vec<bool>,
     pub(super) renewals: Policy,
+    /// When the store's clock last stepped forward.
+    stepped_forward_us: Option<u64>,
     /// The number of requests that arrived in the current millisecond.
     pub(super) burst: (u64, u32),
 }
@@ -163,6 +217,7 @@ pub(super) enum SimulationEvent {
     /// Kills the holder of the lock for good.
     CrashHolder,
     Restart(usize),
+    Store(StoreFault),
 }
 
 #[derive(Debug)]
@@ -211,7 +266,7 @@ impl Simulation {
             }
         });
         let contenders = contenders.collect();
-        let store = SimulatedStore::new(plan.lease, mutant);
+        let store = SimulatedStore::new(&plan, mutant);
         let stats = RunStats { faults, ..RunStats::default() };
         let (queue, resource) = (EventQueue::new(), SimulatedResource::default());
         let is_reading_back = vec![false; plan.contenders];
@@ -229,6 +284,7 @@ impl Simulation {
             nonces,
             is_reading_back,
             renewals,
+            stepped_forward_us: None,
             burst,
         }
     }
@@ -244,6 +300,9 @@ impl Simulation {
         for to in 0..self.plan.contenders {
             let at_us = self.rng.between(0, 2_000_000);
             self.queue.push(at_us, SimulationEvent::For { to, generation: 0, what: ContenderEvent::Start });
+        }
+        for (at_us, fault) in self.plan.store_faults.clone() {
+            self.queue.push(at_us, SimulationEvent::Store(fault));
         }
         while let Some((now_us, event)) = self.queue.pop() {
             self.stats.events += 1;
@@ -261,8 +320,9 @@ impl Simulation {
         {
             return Err(Violation::LeftBehind(format!("{number} is still {:?}", left.role)));
         }
-        let later =
-            self.store_time(self.queue.now_us(), 0) + self.plan.lease * 2 + self.plan.policy.cap() * 2;
+        // The clock may have been set back by as much as it was ahead, and everything lasts longer by that.
+        let later = self.store_time(self.queue.now_us(), 0) + Duration::from_micros(AHEAD_US);
+        let later = later + self.plan.lease * 2 + self.plan.policy.cap() * 2;
         if self.store.row.holder(later).is_some() || self.store.row.waiting(later) > 0 {
             return Err(Violation::LeftBehind(format!("{:?}", self.store.row)));
         }
@@ -297,7 +357,7 @@ impl Simulation {
             SimulationEvent::WriteArrival { from, token, nonce } => {
                 let holds = self.contenders[from].believes(now_us)
                     && matches!(self.contenders[from].role, ContenderRole::Holding { token: held, .. } if held == token);
-                if !self.resource.write(token, nonce) && holds {
+                if !self.resource.write(token, nonce) && holds && !self.leases_ended_early(now_us) {
                     return Err(Violation::HolderRejected(from));
                 }
                 Ok(())
@@ -332,6 +392,22 @@ impl Simulation {
                 }
                 Ok(())
             }
+            SimulationEvent::Store(fault) => {
+                let (now, faults) = (self.store.time(now_us), &mut self.stats.faults);
+                match fault {
+                    StoreFault::Crash => faults.grants_lost += u32::from(self.store.crash(now)),
+                    StoreFault::BackUp => self.store.back_up(),
+                    StoreFault::Restore => faults.restored += u32::from(self.store.restore(now)),
+                    StoreFault::ClockStep(ahead_us) => {
+                        self.store.set_clock(ahead_us);
+                        faults.clock_steps += 1;
+                        if self.store.time(now_us) > now {
+                            self.stepped_forward_us = Some(now_us);
+                        }
+                    }
+                }
+                Ok(())
+            }
             SimulationEvent::Restart(number) => {
                 self.idle(number, now_us);
                 Ok(())
@@ -360,7 +436,19 @@ impl Simulation {
             return Ok(());
         }
         let (response, notification) = self.store.serve(&request, self.store_time(now_us, from))?;
+        if let Some(stale) = self.store.renewed_stale.take().filter(|_| !self.leases_ended_early(now_us)) {
+            return Err(stale);
+        }
         self.respond(from, call, response, now_us);
+        if is_acquire
+            && self.store.has_unwritten_grant()
+            && self.plan.store_crashes > 0
+            && self.rng.happens(0.6)
+        {
+            self.plan.store_crashes -= 1;
+            let at_us = now_us + self.rng.between(0, 300_000);
+            self.queue.push(at_us, SimulationEvent::Store(StoreFault::Crash));
+        }
         if let Some(notification) = notification {
             self.notify(notification, now_us);
         }
@@ -423,11 +511,21 @@ impl Simulation {
     fn store_time(&self, now_us: u64, from: usize) -> Duration {
         match self.mutant {
             Mutant::RemoteWallClock => self.contenders[from].clock.local(now_us),
-            _ => Duration::from_micros(now_us),
+            _ => self.store.time(now_us),
         }
     }
 
+    /// Returns whether a holder may exist whose lease was ended by a step of the store's clock. Such a holder loses its
+    /// lock at its next renewal.
+    fn leases_ended_early(&self, now_us: u64) -> bool {
+        let lease_us = as_micros_u64(self.plan.lease);
+        self.stepped_forward_us.is_some_and(|stepped_us| now_us < stepped_us + 2 * lease_us)
+    }
+
     fn check_mutual_exclusion(&self, now_us: u64) -> Result<(), Violation> {
+        if self.leases_ended_early(now_us) {
+            return Ok(());
+        }
         let mut believers = (0..self.contenders.len()).filter(|one| self.contenders[*one].believes(now_us));
         match (believers.next(), believers.next()) {
             (Some(one), Some(other)) => Err(Violation::TwoHolders(now_us, one, other)),

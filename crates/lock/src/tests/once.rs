@@ -95,7 +95,7 @@ async fn create_receives_the_token_or_none_without_the_lock() {
     let (locks, store) = locks();
     let nothing = || async { Ok::<_, Infallible>(None) };
     let made = locks.once("k", nothing, |token| async move { Ok(token) }).await.unwrap();
-    assert_eq!(made, Once::Created(Some(Token::new(1))));
+    assert!(matches!(made, Once::Created(Some(_))), "{made:?}");
     let _guard = another_process(&store).acquire("k").await.unwrap();
     let hurried = || locks.acquire("k").deadline(SECOND).once(nothing, |token| async move { Ok(token) });
     assert!(matches!(hurried().await, Err(OnceError::Lock(Error::DeadlineExceeded { .. }))));

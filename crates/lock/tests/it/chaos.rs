@@ -116,8 +116,14 @@ async fn run_chaos(setup: ChaosSetup, seed: u64, faulty: Duration) {
     let fleet = Arc::new(Mutex::new(fleet));
     // Kept until the end of the run: dropping it stops the server.
     let server = server.map(Arc::new);
-    let injector =
-        FaultInjector { fleet, resource: Arc::clone(&resource), server: server.clone(), store, cluster };
+    let injector = FaultInjector {
+        fleet,
+        resource: Arc::clone(&resource),
+        server: server.clone(),
+        store,
+        cluster,
+        crashes: Mutex::default(),
+    };
     let mut rng = Rng::with_seed(seed);
     let mut injected = injector.inject(&mut rng, faulty).await;
     for _ in 1..MAX_ROUNDS {
@@ -128,7 +134,8 @@ async fn run_chaos(setup: ChaosSetup, seed: u64, faulty: Duration) {
         let again = injector.inject(&mut rng, faulty).await;
         injected.iter_mut().zip(again).for_each(|((count, _), (more, _))| *count += more);
     }
-    let FaultInjector { fleet, store, .. } = injector;
+    let FaultInjector { fleet, store, crashes, .. } = injector;
+    let crashes = crashes.into_inner().unwrap();
     let healed = Instant::now();
     let mut fleet = Arc::into_inner(fleet).expect("all faults have ended").into_inner().unwrap();
     fleet.finish(CONDITION_TIMEOUT).await;
@@ -138,7 +145,7 @@ async fn run_chaos(setup: ChaosSetup, seed: u64, faulty: Duration) {
         Some(witness) => witness.grants().await,
         None => resource::grants(&store).await,
     };
-    injected.extend(check::check(server.is_some(), &notes, &grants, &resource.events().await));
+    injected.extend(check::check(server.is_some(), &notes, &grants, &crashes, &resource.events().await));
     for (count, what) in &injected {
         println!("  {count:>6} {what}");
     }
@@ -154,6 +161,7 @@ struct FaultInjector {
     server: Option<Arc<Postgres>>,
     store: String,
     cluster: Option<Arc<Cluster>>,
+    crashes: Mutex<Vec<faults::Crash>>,
 }
 
 impl FaultInjector {
@@ -166,7 +174,9 @@ impl FaultInjector {
         if let Some(server) = &self.server {
             let crashing = tokio::spawn(faults::crash(fleet(), Arc::clone(server), until));
             let cutting = tokio::spawn(faults::terminate(self.store.clone(), rng.fork(), until));
-            injected.push((crashing.await.unwrap(), "servers crashed"));
+            let crashes = crashing.await.unwrap();
+            injected.push((crashes.len() as u64, "servers crashed"));
+            self.crashes.lock().unwrap().extend(crashes);
             injected.push((cutting.await.unwrap(), "connections terminated"));
         }
         if let Some(cluster) = &self.cluster {

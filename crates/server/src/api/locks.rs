@@ -21,7 +21,7 @@ use super::list::{self, ListPage};
 use crate::access::Caller;
 use crate::app::App;
 use crate::problem::{Kind, Problem, ProblemBody};
-use crate::schema::DurationText;
+use crate::schema::{DurationText, TokenText};
 use crate::token_store::AuditEvent;
 use crate::view::{HolderView, LockView, seconds};
 use grant_body::GrantBody;
@@ -37,7 +37,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(renew))
         .routes(routes!(release))
         .routes(routes!(force_release))
-        .routes(routes!(bump_epoch));
+        .routes(routes!(raise_floor));
     BODY_RULES.apply(routes)
 }
 
@@ -87,7 +87,8 @@ struct HeldLockForm {
     /// The key as base64, for keys that are not text.
     key_base64: Option<String>,
     namespace: Option<String>,
-    token: u64,
+    #[schema(value_type = TokenText)]
+    token: Token,
     /// The secret from the response to `acquire`.
     #[schema(value_type = String, format = "uuid")]
     lock: Uuid,
@@ -96,11 +97,14 @@ struct HeldLockForm {
     lease: Option<HumanDuration>,
 }
 
-/// An empty JSON object.
-#[derive(Deserialize, ToSchema)]
-#[schema(as = EmptyBody)]
+/// A floor of fencing tokens: every later token is above it.
+#[derive(Deserialize, Serialize, ToSchema)]
+#[schema(as = TokenFloor)]
 #[serde(deny_unknown_fields)]
-struct EmptyBody {}
+struct TokenFloor {
+    #[schema(value_type = TokenText)]
+    floor: Token,
+}
 
 /// The bytes of a key, in a namespace.
 struct LockTarget {
@@ -147,7 +151,7 @@ impl HeldLockForm {
         let (key, key_base64, namespace) = (self.key.take(), self.key_base64.take(), self.namespace.take());
         let LockTarget { namespace, bytes } = LockRef { key, key_base64, namespace }.target(caller)?;
         let key = LockKey::new(&namespace, bytes).map_err(|why| invalid(why.to_string()))?;
-        Ok(Lease::new(key, Nonce::new(self.lock), Token::new(self.token)))
+        Ok(Lease::new(key, Nonce::new(self.lock), self.token))
     }
 }
 
@@ -239,7 +243,7 @@ struct GrantedLock<'a> {
     /// The key, in readable form.
     key: &'a str,
     /// The fencing token. It increases monotonically for a key.
-    #[schema(value_type = u64)]
+    #[schema(value_type = TokenText)]
     token: Token,
     /// The secret that proves ownership of the lock.
     #[schema(value_type = String, format = "uuid")]
@@ -363,23 +367,17 @@ async fn force_release(
     Ok((event, Json(released)))
 }
 
-/// A fencing epoch.
-#[derive(Serialize, ToSchema)]
-#[schema(as = FencingEpoch)]
-struct FencingEpoch {
-    epoch: u64,
-}
-
-/// Raises the fencing epoch.
+/// Raises the floor of the fencing tokens.
 ///
-/// Every later token is above every earlier token. Call it after the store of the locks was restored from a backup, before
-/// any client asks for a lock.
-#[utoipa::path(post, path = "/v1/locks/bump-epoch", tag = "locks", security(("token" = ["admin"])), request_body = EmptyBody,
-    responses((status = 200, description = "The new fencing epoch.", body = FencingEpoch)))]
-async fn bump_epoch(
+/// Every later token of every key is above the floor. A floor below the present one changes nothing. Call it if a resource
+/// has seen a higher token than the store grants, because the resource has seen tokens of another store, or because the
+/// clock of the store was wrong.
+#[utoipa::path(post, path = "/v1/locks/raise-floor", tag = "locks", security(("token" = ["admin"])), request_body = TokenFloor,
+    responses((status = 200, description = "The floor from now on.", body = TokenFloor)))]
+async fn raise_floor(
     State(app): State<App>,
-    JsonBody(EmptyBody {}): JsonBody<EmptyBody>,
-) -> Result<(Extension<AuditEvent>, Json<FencingEpoch>), Problem> {
-    let epoch = app.locking.locks().await?.bump_epoch().await?;
-    Ok((Extension(AuditEvent::new("lock.bump-epoch", epoch.to_string())), Json(FencingEpoch { epoch })))
+    JsonBody(TokenFloor { floor }): JsonBody<TokenFloor>,
+) -> Result<(Extension<AuditEvent>, Json<TokenFloor>), Problem> {
+    let floor = app.locking.locks().await?.raise_floor(floor).await?;
+    Ok((Extension(AuditEvent::new("lock.raise-floor", floor.to_string())), Json(TokenFloor { floor })))
 }

@@ -66,7 +66,7 @@ struct ChangedLock {
     namespace: String,
     key: String,
     digest: String,
-    token: u64,
+    token: holdoff_lock::Token,
     held: bool,
 }
 
@@ -114,7 +114,7 @@ async fn read_locks(app: &App) -> Option<ByDigest> {
     let list = app.locking.locks().await.ok()?.list(&held);
     let found = tokio::time::timeout(LOCKS_TIMEOUT, list).await.ok()?.ok()?;
     let lock = |lock: holdoff_lock::LockRecord| {
-        let (namespace, digest, token) = (lock.namespace, lock.digest, lock.token.get());
+        let (namespace, digest, token) = (lock.namespace, lock.digest, lock.token);
         let key = (namespace.clone(), digest.clone());
         (key, ChangedLock { namespace, key: lock.key, digest, token, held: true })
     };

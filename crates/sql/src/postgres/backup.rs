@@ -55,9 +55,8 @@ pub async fn contents(url: &str) -> Result<Contents, BackupError> {
 pub struct PreviousStore {
     /// The schema under which the previous store is preserved, if it was used.
     pub aside: Option<String>,
-    /// The fencing epoch of the previous locks: all tokens that the store issued belong to this epoch or an
-    /// earlier one.
-    pub epoch: u64,
+    /// The highest fencing token of the previous locks, or the floor that an operator has set above it.
+    pub highest_token: u64,
 }
 
 /// Prepares a database for a restore: drops unused tables, and renames the schema of a used store.
@@ -74,7 +73,7 @@ pub async fn prepare_restore(url: &str) -> Result<PreviousStore, BackupError> {
     if others > 0 {
         return Err(BackupError::InUse);
     }
-    let epoch = if found == Contents::Absent { 0 } else { lock_epoch(&mut connection).await? };
+    let highest_token = if found == Contents::Absent { 0 } else { highest_token(&mut connection).await? };
     let aside = match found {
         Contents::Absent => None,
         Contents::Unused => {
@@ -91,18 +90,18 @@ pub async fn prepare_restore(url: &str) -> Result<PreviousStore, BackupError> {
         }
     };
     connection.close().await?;
-    Ok(PreviousStore { aside, epoch })
+    Ok(PreviousStore { aside, highest_token })
 }
 
-async fn lock_epoch(connection: &mut PgConnection) -> Result<u64, sqlx::Error> {
+async fn highest_token(connection: &mut PgConnection) -> Result<u64, sqlx::Error> {
     let query = "select to_regclass('holdoff.lock_token_base') is not null";
     let has_locks: bool = sqlx::query_scalar(query).fetch_one(&mut *connection).await?;
     if !has_locks {
         return Ok(0);
     }
-    let query = "select coalesce(max(epoch), 0) from holdoff.lock_token_base";
-    let epoch: i64 = sqlx::query_scalar(query).fetch_one(connection).await?;
-    Ok(u64::try_from(epoch).unwrap_or_default())
+    let query = "select greatest((select max(floor) from holdoff.lock_token_base), (select max(token) from holdoff.locks))";
+    let highest: Option<i64> = sqlx::query_scalar(query).fetch_one(connection).await?;
+    Ok(u64::try_from(highest.unwrap_or_default()).unwrap_or_default())
 }
 
 async fn open(url: &str) -> Result<PgConnection, BackupError> {

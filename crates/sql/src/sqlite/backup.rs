@@ -86,15 +86,15 @@ pub async fn close_exclusively(path: &Path) -> Result<(), BackupError> {
     }
 }
 
-/// Returns the fencing epoch of the locks in this file: all tokens that the store issued belong to this epoch
-/// or an earlier one.
-pub async fn lock_epoch(path: &Path) -> Result<u64, BackupError> {
+/// Returns the highest fencing token of the locks in this file, or the floor that an operator has set above it.
+pub async fn highest_token(path: &Path) -> Result<u64, BackupError> {
     let mut connection = open(path, true).await?;
     let has_locks = tables(&mut connection).await?.iter().any(|table| table == "holdoff_lock_token_base");
-    let query = "select coalesce(max(epoch), 0) from holdoff_lock_token_base";
-    let epoch: i64 = if has_locks { sqlx::query_scalar(query).fetch_one(&mut connection).await? } else { 0 };
+    let query = "select max(t) from (select floor as t from holdoff_lock_token_base union all select token from holdoff_locks)";
+    let highest: Option<i64> =
+        if has_locks { sqlx::query_scalar(query).fetch_one(&mut connection).await? } else { None };
     connection.close().await?;
-    Ok(u64::try_from(epoch).unwrap_or_default())
+    Ok(u64::try_from(highest.unwrap_or_default()).unwrap_or_default())
 }
 
 async fn tables(connection: &mut SqliteConnection) -> Result<Vec<String>, sqlx::Error> {

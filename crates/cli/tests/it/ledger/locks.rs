@@ -62,7 +62,7 @@ fn send_proof(access: &DaemonAccess, what: &str, held: &Value) -> (u16, Value) {
 }
 
 fn token(held: &Value) -> u64 {
-    held["token"].as_u64().unwrap()
+    held["token"].as_str().unwrap().parse().unwrap()
 }
 
 /// Returns `holdoff lock` with an environment that names the daemon and the ledger of the locks.
@@ -140,9 +140,10 @@ fn lock_commands_use_the_ledger_of_the_daemon() {
     assert_eq!((listed.as_array().unwrap().len(), &listed[0]["digest"]), (1, &shown["digest"]), "{listed}");
     let seized = run_lock(&accesses[2], &["release", "deploy", "--force"]);
     assert!(seized.out.contains("held by other-client"), "{seized:?}");
-    assert_eq!(run_lock(&accesses[0], &["bump-epoch", "--json"]).json, json!({ "epoch": 1 }));
+    let floor = "4000000000000000000";
+    assert_eq!(run_lock(&accesses[0], &["raise-floor", floor, "--json"]).json, json!({ "floor": floor }));
     let next = acquire_now(&accesses[0], "next", "0s");
-    assert!(token(&next) > token(&held) && token(&next) > 1 << 32, "{next}");
+    assert!(token(&next) > token(&held) && token(&next) > floor.parse().unwrap(), "{next}");
     assert_eq!(send_proof(&accesses[2], "release", &next).0, 200);
     // An explicit `--store` selects that store.
     let elsewhere = run_lock(&accesses[0], &["list", "--json", "--store", "sqlite::memory:"]);

@@ -1,4 +1,4 @@
-//! Operations on many locks (listing, raising the fencing epoch, pruning), and the record of the token base.
+//! Operations on many locks (listing, raising the floor of the tokens, pruning), and the record of that floor.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,14 +8,11 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use super::api::{Leases, RequestError, RequestResult};
 use super::lease_object::{LeaseObject, SELECTOR, selector};
 use super::{Inner, MAX_ATTEMPTS};
-use crate::row::TokenBase;
 use crate::store::{ListQuery, Result};
 use crate::{LockRecord, Token, clock};
 
-/// The name of the Lease that records the token base of the namespace.
+/// The name of the Lease that records the floor of the namespace.
 const RECORD: &str = "holdoff-record";
-const EPOCH: &str = "holdoff/epoch";
-const FLOOR: &str = "holdoff/floor";
 
 impl Inner {
     /// Lists locks. Names are digests, so it reads all Leases to sort them.
@@ -25,21 +22,20 @@ impl Inner {
         Ok(query.select(objects.iter().filter_map(|object| self.record(object, requested_at))))
     }
 
-    /// Raises the fencing epoch in the record, then in every lock. From then on, a grant made from an earlier version
-    /// of a lock is rejected. A lock that is created later reads the epoch from the record.
-    pub(super) async fn bump_epoch(&self) -> Result<u64> {
-        let epoch = bump_recorded_epoch(&self.leases).await?;
-        let floor = Token::new(Token::first_of(epoch).get() - 1);
+    /// Raises the floor in the record, then in every lock. From then on, a grant made from an earlier version of a lock
+    /// is rejected. A lock that is created later reads the floor from the record.
+    pub(super) async fn raise_floor(&self, floor: Token) -> Result<Token> {
+        let floor = raise_recorded_floor(&self.leases, floor).await?;
         // Not by labels: another client may have removed them.
         for object in self.all("").await?.into_iter().filter(|object| object.digest().is_some()) {
-            self.raise_floor(object, floor).await?;
+            self.raise_floor_of(object, floor).await?;
         }
-        Ok(epoch)
+        Ok(floor)
     }
 
-    /// Raises the floor of a lock. It also writes a lock without a token, so that a pending grant in the previous epoch
-    /// is rejected.
-    async fn raise_floor(&self, mut object: LeaseObject, floor: Token) -> Result<()> {
+    /// Raises the floor of a lock. It also writes a lock without a token, so that a pending grant below the floor is
+    /// rejected.
+    async fn raise_floor_of(&self, mut object: LeaseObject, floor: Token) -> Result<()> {
         let name = object.0.metadata.name.clone().unwrap_or_default();
         for _ in 0..MAX_ATTEMPTS {
             if object.highest().is_some_and(|highest| highest >= floor) {
@@ -102,78 +98,46 @@ impl Inner {
     }
 }
 
-/// Returns the recorded token base, and creates the record if there is none.
-pub(super) async fn read_token_base(leases: &Leases) -> Result<TokenBase> {
-    Ok(change_token_base(leases, |base| base).await?)
+/// Returns the recorded floor, and creates the record if there is none.
+pub(super) async fn read_floor(leases: &Leases) -> Result<Token> {
+    raise_recorded_floor(leases, Token::new(0)).await
 }
 
-async fn raise_recorded_floor(leases: &Leases, floor: Token) -> Result<()> {
-    change_token_base(leases, |base| TokenBase { floor: base.floor.max(floor), ..base }).await?;
-    Ok(())
-}
-
-/// Raises the fencing epoch, and returns the new one.
-async fn bump_recorded_epoch(leases: &Leases) -> Result<u64> {
-    let raised =
-        change_token_base(leases, |base| TokenBase { epoch: base.epoch.saturating_add(1), ..base }).await?;
-    Ok(raised.epoch)
-}
-
-async fn change_token_base(
-    leases: &Leases,
-    change: impl Fn(TokenBase) -> TokenBase,
-) -> RequestResult<TokenBase> {
+/// Raises the recorded floor to at least this one. Returns the floor from now on.
+async fn raise_recorded_floor(leases: &Leases, floor: Token) -> Result<Token> {
     for _ in 0..MAX_ATTEMPTS {
-        let Some(mut found) = leases.get(RECORD).await? else {
+        let Some(mut record) = leases.get(RECORD).await? else {
             create_record(leases).await?;
             continue;
         };
-        let base = parse_record(&found);
-        let changed = change(base);
-        if changed == base {
-            return Ok(base);
+        let recorded = record.floor().unwrap_or(Token::new(0));
+        if recorded >= floor {
+            return Ok(recorded);
         }
-        let annotations = found.0.metadata.annotations.get_or_insert_default();
-        annotations.extend(to_annotations(changed));
-        match leases.put(&found).await {
-            Ok(_) => return Ok(changed),
+        record.raise_floor(floor);
+        match leases.put(&record).await {
+            Ok(_) => return Ok(floor),
             Err(RequestError::Conflict) => {}
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         }
     }
-    Err(RequestError::Conflict)
+    Err(RequestError::Conflict.into())
 }
 
-/// Creates the record. If another client deleted it, the remaining locks still record the fencing epoch.
+/// Creates the record. If another client deleted it, the remaining locks have its floor, or higher tokens.
 async fn create_record(leases: &Leases) -> RequestResult<()> {
     let known = leases.list(SELECTOR).await?;
-    let highest = known.iter().filter_map(LeaseObject::highest).max();
-    let epoch = highest.map_or(0, Token::epoch);
+    let floor = known.iter().filter_map(LeaseObject::highest).max().unwrap_or(Token::new(0));
     let mut lease = Lease { spec: Some(LeaseSpec::default()), ..Lease::default() };
     lease.metadata.name = Some(RECORD.to_owned());
     lease.metadata.labels = Some(BTreeMap::from(
         [("app.kubernetes.io/managed-by", "holdoff"), ("holdoff/kind", "record")]
             .map(|(name, value)| (name.to_owned(), value.to_owned())),
     ));
-    lease.metadata.annotations =
-        Some(to_annotations(TokenBase { epoch, floor: Token::new(0) }).into_iter().collect());
-    match leases.create(&LeaseObject(lease)).await {
+    let mut record = LeaseObject(lease);
+    record.raise_floor(floor);
+    match leases.create(&record).await {
         Ok(_) | Err(RequestError::Conflict) => Ok(()),
         Err(error) => Err(error),
     }
-}
-
-fn parse_record(object: &LeaseObject) -> TokenBase {
-    let annotations = object.0.metadata.annotations.as_ref();
-    let number = |name: &str| {
-        annotations
-            .and_then(|annotations| annotations.get(name))
-            .and_then(|number| number.parse().ok())
-            .unwrap_or_default()
-    };
-    TokenBase { epoch: number(EPOCH), floor: Token::new(number(FLOOR)) }
-}
-
-fn to_annotations(base: TokenBase) -> [(String, String); 2] {
-    [(EPOCH.to_owned(), base.epoch.to_string()), (FLOOR.to_owned(), base.floor.to_string())]
 }

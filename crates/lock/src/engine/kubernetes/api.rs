@@ -1,16 +1,21 @@
 //! The API requests, and the meaning of their errors.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::fmt::rfc2822::DateTimeParser;
 use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use kube::{Api, Client};
+use parking_lot::Mutex;
 
 use super::lease_object::LeaseObject;
-use crate::Error;
+use crate::{Error, clock};
 
 /// The time limit of a request. The outcome of a timed-out request is read back by its nonce.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 5 });
+/// How long a reading of the API server's clock is continued by the own clock.
+const CLOCK_READING: Duration = Duration::from_secs(60);
 /// The number of Leases in one page of a list.
 const PAGE: u32 = 500;
 
@@ -55,11 +60,46 @@ pub(super) type RequestResult<T> = Result<T, RequestError>;
 pub(super) struct Leases {
     pub(super) api: Api<Lease>,
     namespace: String,
+    /// The last reading of the API server's clock, and when its response arrived.
+    clock: Arc<Mutex<Option<ClockReading>>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct ClockReading {
+    time: Duration,
+    arrived: Duration,
 }
 
 impl Leases {
     pub(super) fn new(client: Client, namespace: &str) -> Self {
-        Self { api: Api::namespaced(client, namespace), namespace: namespace.to_owned() }
+        let (api, namespace) = (Api::namespaced(client, namespace), namespace.to_owned());
+        Self { api, namespace, clock: Arc::default() }
+    }
+
+    /// Returns the time since 1970 on the API server's wall clock. It may be a second late, because the server reports
+    /// whole seconds, but not early.
+    pub(super) async fn server_time(&self) -> RequestResult<Duration> {
+        let now = clock::now();
+        if let Some(read) = *self.clock.lock()
+            && now.saturating_sub(read.arrived) < CLOCK_READING
+        {
+            return Ok(read.time + now.saturating_sub(read.arrived));
+        }
+        // The server dates every response, whatever its status.
+        let request = kube::core::Request::new("/version").list(&ListParams::default());
+        let request = request.map_err(|error| RequestError::Other(Error::store(false, error)))?;
+        let client = self.api.clone().into_client();
+        let response = self.call("get", client.send(request.map(kube::client::Body::from))).await?;
+        let date = response.headers().get("date").and_then(|date| date.to_str().ok());
+        let time = date.and_then(|date| DateTimeParser::new().parse_timestamp(date).ok());
+        let time = time.and_then(|time| u64::try_from(time.as_second()).ok()).map(Duration::from_secs);
+        let time = time.ok_or_else(|| {
+            let message = "the responses of the API server have no Date header, from which fencing tokens start: remove \
+                           the proxy that drops the header";
+            RequestError::Other(Error::store(false, message))
+        })?;
+        *self.clock.lock() = Some(ClockReading { time, arrived: clock::now() });
+        Ok(time)
     }
 
     pub(super) async fn get(&self, name: &str) -> RequestResult<Option<LeaseObject>> {

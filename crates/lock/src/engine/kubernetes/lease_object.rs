@@ -81,13 +81,26 @@ impl LeaseObject {
 
     /// Returns the last granted token.
     pub(super) fn token(&self) -> Option<Token> {
-        self.annotation(TOKEN)?.parse().ok().map(Token::new)
+        self.annotation(TOKEN)?.parse().ok()
+    }
+
+    /// Returns the recorded floor.
+    pub(super) fn floor(&self) -> Option<Token> {
+        self.annotation(FLOOR)?.parse().ok()
+    }
+
+    /// Returns the floor of a Lease that records no token: ten seconds after its creation on the API server's clock. In
+    /// that time, the clocks of several API servers may differ without harm. The version orders the Leases that are
+    /// created in the same second.
+    pub(super) fn first_floor(&self) -> Token {
+        let created = self.0.metadata.creation_timestamp.as_ref().map(|time| time.0.as_second());
+        let created = created.and_then(|second| u64::try_from(second).ok()).unwrap_or_default();
+        Token::new((created + 10) * 1_000_000 + self.revision() % 1_000_000)
     }
 
     /// Returns the token that the next token must be above; `None` if this Lease does not record it.
     pub(super) fn highest(&self) -> Option<Token> {
-        let floor = self.annotation(FLOOR).and_then(|floor| floor.parse().ok()).map(Token::new);
-        self.token().max(floor)
+        self.token().max(self.floor())
     }
 
     /// Returns how long the lease lasts after a renewal.

@@ -1,4 +1,4 @@
-//! Operations on many locks: listing, raising the fencing epoch, pruning.
+//! Operations on many locks: listing, raising the floor of the tokens, pruning.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use holdoff_ledger::machine::{self, Command, Value};
 use super::stored_lock::{self, StoredLock};
 use super::table::{ReadConsistency, TxOutcome};
 use super::{Inner, MAX_ATTEMPTS, PREFIX, digest_of, hex_of, new_tx};
-use crate::row::{Row, TokenBase};
+use crate::row::Row;
 use crate::store::{ListQuery, Result};
 use crate::{Error, LockRecord, Token, clock};
 
@@ -36,15 +36,16 @@ impl Inner {
         Ok(query.select(records.into_iter()))
     }
 
-    /// Raises the fencing epoch. Every grant expects the token base it was made on, so no grant of the previous epoch
-    /// follows.
-    pub(super) async fn bump_epoch(&self) -> Result<u64> {
+    /// Raises the floor. Every grant expects the floor it was made on, so no grant below the new one follows.
+    pub(super) async fn raise_floor(&self, floor: Token) -> Result<Token> {
         for _ in 0..MAX_ATTEMPTS {
-            let (index, before, token_base) = self.token_base().await?;
-            let epoch = token_base.epoch.saturating_add(1);
-            let raise = stored_lock::replace_token_base(before, TokenBase { epoch, ..token_base })?;
+            let (index, before, stored) = self.floor().await?;
+            if stored >= floor {
+                return Ok(stored);
+            }
+            let raise = stored_lock::replace_floor(before, floor)?;
             if self.table.submit(new_tx(index), vec![raise]).await? == TxOutcome::Committed {
-                return Ok(epoch);
+                return Ok(floor);
             }
         }
         Err(super::contended())
@@ -82,19 +83,16 @@ impl Inner {
         if found.stored.holder().is_some() {
             return row.is_some_and(|row| row.is_idle(idle_for, found.read_at));
         }
-        let written_for = clock::wall_s().saturating_sub(found.stored.written_s);
+        let written_for = clock::wall().as_secs().saturating_sub(found.stored.written_s);
         row.is_some_and(|row| row.waiting(found.read_at) == 0) && written_for >= idle_for.as_secs()
     }
 
     /// Deletes exactly the rows that were read, and raises the floor to at least their tokens. Returns false if one has
     /// changed.
     async fn delete(&self, idle: &[ListedLock]) -> Result<bool> {
-        let (index, before, token_base) = self.token_base().await?;
+        let (index, before, floor) = self.floor().await?;
         let highest = idle.iter().map(|found| found.stored.token).max().unwrap_or(Token::new(0));
-        let mut commands = vec![stored_lock::replace_token_base(
-            before,
-            TokenBase { floor: token_base.floor.max(highest), ..token_base },
-        )?];
+        let mut commands = vec![stored_lock::replace_floor(before, floor.max(highest))?];
         commands.extend(idle.iter().map(|ListedLock { key, value, .. }| Command::CompareAndSet {
             key: key.clone(),
             expected: Some(value.clone()),
@@ -103,15 +101,13 @@ impl Inner {
         Ok(self.table.submit(new_tx(index), commands).await? == TxOutcome::Committed)
     }
 
-    /// Returns the last index that the read includes, and the token base as a value and decoded.
-    async fn token_base(&self) -> Result<(u64, Option<Value>, TokenBase)> {
-        let (index, mut values) = self
-            .table
-            .read(vec![Command::Get(stored_lock::token_base_key()?)], ReadConsistency::Newest)
-            .await?;
+    /// Returns the last index that the read includes, and the floor as a value and decoded.
+    async fn floor(&self) -> Result<(u64, Option<Value>, Token)> {
+        let get = vec![Command::Get(stored_lock::floor_key()?)];
+        let (index, mut values) = self.table.read(get, ReadConsistency::Newest).await?;
         let value = values.pop().flatten();
-        let token_base = stored_lock::read_token_base(value.as_ref())?;
-        Ok((index, value, token_base))
+        let floor = stored_lock::read_floor(value.as_ref())?;
+        Ok((index, value, floor))
     }
 
     /// Visits the locks one after the other, until there are no more, or `look` returns false.

@@ -107,14 +107,14 @@ fn notification_of(before: Option<&StoredLock>, after: Option<&StoredLock>) -> O
 mod tests {
     use super::super::stored_lock::WriteParams;
     use super::*;
-    use crate::row::TokenBase;
+    use crate::token::TokenBase;
     use crate::{LockKey, Nonce, Owner, Token};
 
     const SECOND: Duration = Duration::from_secs(1);
 
     /// Returns a lock that was granted for ten seconds in this version.
     fn held(version: u64) -> StoredLock {
-        let token_base = TokenBase { epoch: 0, floor: Token::new(0) };
+        let token_base = TokenBase { floor: Token::new(0), wall: Duration::ZERO };
         let (key, mut row) = (LockKey::new("default", "a").unwrap(), Row::new(Duration::ZERO));
         let owner = Owner { nonce: Nonce::random(), name: String::new() };
         row.try_acquire(&owner, SECOND * 10, None, token_base, Duration::ZERO);

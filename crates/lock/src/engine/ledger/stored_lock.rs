@@ -1,4 +1,4 @@
-//! The content of a lock's row, and of the row of the token base.
+//! The content of a lock's row, and of the row of the floor.
 //!
 //! A row records no time, only durations, and for each duration the version in which it was last written
 //! (`since_version`). A reader counts from the time at which it first saw that version, on its own clock, and so gets a
@@ -11,12 +11,12 @@ use holdoff_ledger::machine::{Command, Key, Value};
 use holdoff_policy::as_micros_u64;
 use serde::{Deserialize, Serialize};
 
-use crate::row::{LeaseRow, Row, TokenBase, Waiter};
+use crate::row::{LeaseRow, Row, Waiter};
 use crate::store::Result;
 use crate::{Error, LockKey, Nonce, Owner, Token};
 
-/// The name of the row of the token base. It is not among the names of locks.
-const TOKEN_BASE_ROW: &str = "holdoff/locks";
+/// The name of the row of the floor. It is not among the names of locks.
+const FLOOR_ROW: &str = "holdoff/locks";
 
 /// A lock, as it is stored in the table.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -194,46 +194,39 @@ impl StoredLock {
     }
 }
 
-/// The token base, as it is stored in the table.
-#[derive(Clone, Copy, Serialize, Deserialize)]
-struct TokenBaseRow {
-    epoch: u64,
+/// The row of the floor.
+#[derive(Serialize, Deserialize)]
+struct FloorRow {
     floor: Token,
 }
 
-pub(super) fn token_base_key() -> Result<Key> {
-    Key::new(TOKEN_BASE_ROW).map_err(|error| Error::store(false, error))
+pub(super) fn floor_key() -> Result<Key> {
+    Key::new(FLOOR_ROW).map_err(|error| Error::store(false, error))
 }
 
-/// Reads the row of the token base. Before the first write, it is the first fencing epoch.
-pub(super) fn read_token_base(value: Option<&Value>) -> Result<TokenBase> {
-    let TokenBaseRow { epoch, floor } = match value {
-        None => TokenBaseRow { epoch: 0, floor: Token::new(0) },
-        Some(Value::Text(text)) => serde_json::from_str(text.as_str()).map_err(|error| {
-            Error::store(false, format!("the row {TOKEN_BASE_ROW} is malformed: {error}"))
-        })?,
-        Some(_) => {
-            return Err(Error::store(
-                false,
-                format!("the row {TOKEN_BASE_ROW} is not text: another program wrote it"),
-            ));
+/// Reads the row of the floor. Before the first write, the floor is 0.
+pub(super) fn read_floor(value: Option<&Value>) -> Result<Token> {
+    match value {
+        None => Ok(Token::new(0)),
+        Some(Value::Text(text)) => {
+            let row: FloorRow = serde_json::from_str(text.as_str())
+                .map_err(|error| Error::store(false, format!("the row {FLOOR_ROW} is malformed: {error}")))?;
+            Ok(row.floor)
         }
-    };
-    Ok(TokenBase { epoch, floor })
+        Some(_) => {
+            Err(Error::store(false, format!("the row {FLOOR_ROW} is not text: another program wrote it")))
+        }
+    }
 }
 
-/// Returns the command that makes a transaction conditional on an unchanged token base.
-pub(super) fn expect_token_base(value: Option<Value>) -> Result<Command> {
-    Ok(Command::CompareAndSet { key: token_base_key()?, expected: value.clone(), new: value })
+/// Returns the command that makes a transaction conditional on an unchanged floor.
+pub(super) fn expect_floor(value: Option<Value>) -> Result<Command> {
+    Ok(Command::CompareAndSet { key: floor_key()?, expected: value.clone(), new: value })
 }
 
-/// Returns the command that replaces the token base.
-pub(super) fn replace_token_base(
-    before: Option<Value>,
-    TokenBase { epoch, floor }: TokenBase,
-) -> Result<Command> {
-    let text =
-        serde_json::to_string(&TokenBaseRow { epoch, floor }).map_err(|error| Error::store(false, error))?;
+/// Returns the command that replaces the floor.
+pub(super) fn replace_floor(before: Option<Value>, floor: Token) -> Result<Command> {
+    let text = serde_json::to_string(&FloorRow { floor }).map_err(|error| Error::store(false, error))?;
     let new = Value::text(text).map_err(|error| Error::store(false, error))?;
-    Ok(Command::CompareAndSet { key: token_base_key()?, expected: before, new: Some(new) })
+    Ok(Command::CompareAndSet { key: floor_key()?, expected: before, new: Some(new) })
 }

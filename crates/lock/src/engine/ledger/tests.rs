@@ -12,13 +12,16 @@ use uuid::Uuid;
 use super::MAX_WAITERS;
 use super::stored_lock::{StoredLock, WriteParams};
 use crate::notify::Notification;
-use crate::row::{Row, TokenBase};
+use crate::row::Row;
 use crate::store::{AcquireOutcome, AcquireRefusal, AcquireRequest, LeaseStore};
+use crate::token::TokenBase;
 use crate::{LockKey, Nonce, Owner, Token};
 use shared_table::{Fault, SharedTable};
 
 const LEASE: Duration = Duration::from_secs(10);
 const SECOND: Duration = Duration::from_secs(1);
+/// A floor above the time of any test.
+const HIGH: Token = Token::new(1 << 60);
 
 fn key(name: &str) -> LockKey {
     LockKey::new("default", name).unwrap()
@@ -155,7 +158,7 @@ async fn missed_changes_notify_all_subscribers() {
 fn the_longest_row_fits() {
     let key = LockKey::new(&"\u{1}".repeat(200), vec![b'"'; 64 * 1024]).unwrap();
     let mut row = Row::new(Duration::ZERO);
-    let token_base = TokenBase { epoch: (1 << 24) - 1, floor: Token::new(0) };
+    let token_base = TokenBase { floor: Token::MAX_FLOOR, wall: Duration::MAX };
     let longest = Duration::from_secs(u64::from(u32::MAX));
     for _ in 0..=MAX_WAITERS {
         let owner = Owner { nonce: Nonce::random(), name: "\u{1}".repeat(256) };
@@ -195,14 +198,12 @@ async fn a_transaction_with_an_unknown_outcome_is_executed_once() {
     for fault in [Fault::LoseResponse, Fault::LoseRequest] {
         let shared = SharedTable::default();
         let (store, other) = (shared.open(), shared.open());
+        store.raise_floor(HIGH).await.unwrap();
         for number in 1..=3 {
             shared.inject_fault(fault);
             let token = granted(&store, &request(number)).await;
-            assert_eq!(
-                token,
-                Token::new(u64::try_from(number).unwrap()),
-                "{fault:?}: the lock was granted once"
-            );
+            let grants = u64::try_from(number).unwrap();
+            assert_eq!(token.get(), HIGH.get() + grants, "{fault:?}: the lock was granted once");
             assert!(refused(&other, &request(9)).await.holder.is_some());
             shared.inject_fault(fault);
             assert!(store.renew(&key("a"), nonce(number), token, LEASE).await.unwrap());
@@ -210,7 +211,8 @@ async fn a_transaction_with_an_unknown_outcome_is_executed_once() {
             assert!(store.release(&key("a"), nonce(number), token).await.unwrap());
         }
         shared.inject_fault(fault);
-        assert_eq!(store.bump_epoch().await.unwrap(), 1, "{fault:?}: the epoch was bumped once");
+        let higher = Token::new(HIGH.get() * 2);
+        assert_eq!(store.raise_floor(higher).await.unwrap(), higher, "{fault:?}");
         assert_eq!(shared.faults_left(), 0);
     }
 }
@@ -221,9 +223,10 @@ async fn an_expired_transaction_is_resolved_by_the_row() {
     for fault in [Fault::ExpireCommitted, Fault::ExpireLost] {
         let shared = SharedTable::default();
         let (store, other) = (shared.open(), shared.open());
+        store.raise_floor(HIGH).await.unwrap();
         shared.inject_fault(fault);
         let token = granted(&store, &request(1)).await;
-        assert_eq!(token, Token::new(1), "{fault:?}: the lock was granted once");
+        assert_eq!(token.get(), HIGH.get() + 1, "{fault:?}: the lock was granted once");
         assert!(refused(&other, &request(2)).await.holder.is_some());
         shared.inject_fault(fault);
         assert!(store.renew(&key("a"), nonce(1), token, LEASE).await.unwrap(), "{fault:?}");
@@ -238,8 +241,9 @@ async fn an_expired_transaction_is_resolved_by_the_row() {
         assert!(second > token, "{fault:?}: the lock is free");
         assert!(other.release(&key("a"), nonce(2), second).await.unwrap());
         shared.inject_fault(fault);
-        let epoch = store.bump_epoch().await.unwrap();
-        assert!(granted(&other, &request(3)).await >= Token::first_of(epoch), "{fault:?}");
+        let higher = Token::new(HIGH.get() * 2);
+        assert_eq!(store.raise_floor(higher).await.unwrap(), higher, "{fault:?}");
+        assert!(granted(&other, &request(3)).await > higher, "{fault:?}");
         assert_eq!(shared.faults_left(), 0);
     }
 }
@@ -249,12 +253,14 @@ async fn a_grant_without_a_response_is_read_back_by_nonce() {
     for fault in [Fault::Hang, Fault::Delay] {
         let shared = SharedTable::default();
         let store = shared.open();
+        store.raise_floor(HIGH).await.unwrap();
+        let first = Token::new(HIGH.get() + 1);
         shared.inject_fault(fault);
         abandon(&store, &request(1)).await;
-        assert_eq!(store.granted(&key("a"), nonce(1)).await.unwrap(), Some(Token::new(1)), "{fault:?}");
-        assert_eq!(granted(&store, &request(1)).await, Token::new(1));
+        assert_eq!(store.granted(&key("a"), nonce(1)).await.unwrap(), Some(first), "{fault:?}");
+        assert_eq!(granted(&store, &request(1)).await, first);
         shared.arrive();
-        assert_eq!(store.granted(&key("a"), nonce(1)).await.unwrap(), Some(Token::new(1)));
+        assert_eq!(store.granted(&key("a"), nonce(1)).await.unwrap(), Some(first));
     }
 }
 
@@ -325,13 +331,13 @@ async fn a_late_request_for_a_pruned_lock_is_rejected() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_grant_of_an_earlier_epoch_is_rejected() {
+async fn a_late_grant_below_the_floor_is_rejected() {
     let shared = SharedTable::default();
     let (store, other) = (shared.open(), shared.open());
     shared.inject_fault(Fault::Delay);
     abandon(&store, &request(1)).await;
-    assert_eq!(other.bump_epoch().await.unwrap(), 1);
+    other.raise_floor(HIGH).await.unwrap();
     shared.arrive();
     assert_eq!(other.granted(&key("a"), nonce(1)).await.unwrap(), None);
-    assert_eq!(granted(&store, &request(1)).await, Token::first_of(1));
+    assert!(granted(&store, &request(1)).await > HIGH);
 }

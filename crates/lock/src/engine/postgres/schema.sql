@@ -1,27 +1,29 @@
 -- Times are timestamptz, read from clock_timestamp(). Durations are passed as microseconds. Sessions commit
 -- asynchronously; operations that must be durable set synchronous_commit.
 
--- The token base of the whole store: the fencing epoch, and the highest token of all pruned locks. `longest_lease` is
--- the longest lease, in microseconds, that was ever granted without waiting for the disk: for that long, a crash may
--- have lost a holder.
+-- The floor of the tokens of the whole store: the highest token of all pruned locks, or a higher one that a recovery or
+-- an operator has set. A crash may lose grants that did not wait for the disk. All of their tokens are below `ceiling`,
+-- and `longest_lease` is the longest of their leases, in microseconds.
 create table holdoff.lock_token_base (
     one boolean primary key default true check (one),
-    epoch bigint not null,
     floor bigint not null,
+    ceiling bigint not null,
     longest_lease bigint not null
 );
-insert into holdoff.lock_token_base (epoch, floor, longest_lease) values (0, 0, 0);
+insert into holdoff.lock_token_base (floor, ceiling, longest_lease) values (0, 0, 0);
 
 -- A row that the server loses in a crash, and that neither a file backup nor a standby has: its table is unlogged. If
 -- it is missing, grants may be missing too. Before `grants_from` the store grants no lock. The row repeats the
--- columns that a grant needs, so that one read suffices.
+-- columns that a grant of an existing lock needs, so that one read suffices. Its floor lacks the floors of prunings,
+-- which concern new locks only.
 create unlogged table holdoff.lock_crash_marker (
     one boolean primary key default true check (one),
     grants_from timestamptz not null,
-    epoch bigint not null,
+    floor bigint not null,
+    ceiling bigint not null,
     longest_lease bigint not null
 );
-insert into holdoff.lock_crash_marker (grants_from, epoch, longest_lease) values ('-infinity', 0, 0);
+insert into holdoff.lock_crash_marker (grants_from, floor, ceiling, longest_lease) values ('-infinity', 0, 0, 0);
 
 -- A row per key. The row and its token stay after a release. No index contains a changing column, and pages are half
 -- empty: a grant or a release writes a new row version beside the old one, and changes no index. The names of locks are
@@ -65,15 +67,28 @@ create unlogged table holdoff.lock_waiters (
     autovacuum_vacuum_cost_delay = 0
 );
 
--- Returns the token after this one. The fencing epoch is above the low forty bits.
-create function holdoff.lock_next_token(token bigint, epoch bigint, floor bigint) returns bigint
-    language sql immutable parallel safe
-    as $$ select greatest(greatest(token, floor) + 1, (epoch << 40) + 1) $$;
+-- Returns the time in microseconds since 1970.
+create function holdoff.lock_now() returns bigint
+    language sql volatile parallel safe
+    as $$ select (date_part('epoch', clock_timestamp()) * 1000000)::bigint $$;
+
+-- Returns the token after this one: the time, or more. `Token::next` is the model.
+create function holdoff.lock_next_token(token bigint, floor bigint) returns bigint
+    language sql volatile parallel safe
+    as $$ select greatest(token + 1, floor + 1, holdoff.lock_now()) $$;
 
 -- Handles the loss of the server's memory by a crash, a failover to a standby, or a restore of its files. Grants may be
--- lost with it, so the function does two things before the store grants any lock. It raises the fencing epoch: every
--- lost token is below every later token. It sets a time by which every lease that may have been lost has expired: until
--- then, a client that considers its lock valid is right. Both are on the disk before any transaction can see them.
+-- lost with it, so the function does three things before the store grants any lock:
+--
+-- 1. It sets a time by which every lease that may have been lost has expired: until then, a client that considers its
+--    lock valid is right. By that time the clock has also passed the new floor. A token that is ahead of the clock
+--    might be repeated by a restore.
+-- 2. It removes the holders whose leases have expired: the lock may have been granted again, and that grant lost. A
+--    renewal by the earlier holder would make its lower token valid again.
+-- 3. It raises the floor to the ceiling. After a crash, all lost tokens are below it, whatever the clock shows. After a
+--    failover or a restore the ceiling is too old: the lost tokens are times of the past, and the time orders them.
+--
+-- All three are on the disk before any transaction can see them.
 create function holdoff.lock_recover() returns timestamptz
     language plpgsql
     as $$
@@ -82,35 +97,49 @@ declare
     base holdoff.lock_token_base;
 begin
     perform set_config('synchronous_commit', 'on', true);
-    -- One session at a time. Grants in progress have read no fencing epoch yet, because they call this function first.
+    -- One session at a time. Grants in progress have read no floor yet, because they call this function first.
     lock table holdoff.lock_token_base in share row exclusive mode;
     select m.grants_from into since from holdoff.lock_crash_marker m where m.one;
     if found then
         return since;
     end if;
-    update holdoff.lock_token_base f set epoch = f.epoch + 1 returning * into base;
-    since := clock_timestamp() + base.longest_lease * interval '1 microsecond';
-    insert into holdoff.lock_crash_marker (grants_from, epoch, longest_lease)
-        values (since, base.epoch, base.longest_lease);
+    update holdoff.locks l set nonce = null, owner = null, reserved_for = null
+        where l.nonce is not null and l.until <= clock_timestamp();
+    update holdoff.lock_token_base f set floor = greatest(f.floor, f.ceiling) returning * into base;
+    -- If the clock was set back, it may take any time to pass the floor. The ceiling is at most three seconds ahead.
+    since := clock_timestamp() + interval '1 microsecond'
+        * greatest(base.longest_lease, least(base.floor - holdoff.lock_now(), 3000000));
+    insert into holdoff.lock_crash_marker (grants_from, floor, ceiling, longest_lease)
+        values (since, base.floor, base.ceiling, base.longest_lease);
     return since;
 end
 $$;
 
--- Ensures that the wait in `lock_recover` is at least as long as a lease that is being granted. A grant with a lease of
--- at most a minute then need not wait for the disk, which would take longer than the rest of the grant: a crash may
--- lose it without harm. The length of that wait must itself be on the disk. The first grant with a longer lease than
--- any before therefore waits for the disk, and so does every grant with a lease of more than a minute: no client should
--- have to wait for longer than that after a crash.
-create function holdoff.lock_cover_lease(a_lease bigint, a_longest_lease bigint) returns void
+-- Ensures that `lock_recover` covers a grant that is being made: that its wait is at least as long as the lease, and the
+-- ceiling above the token. The grant then need not wait for the disk, which would take longer than the rest of the
+-- grant: a crash may lose it without harm. The wait and the ceiling must themselves be on the disk. These grants
+-- therefore wait for the disk: the first one with a longer lease than any before; every one with a lease of more than a
+-- minute, because no client should have to wait for longer than that after a crash; and the first one in each two
+-- seconds, which raises the ceiling to three seconds above its token.
+create function holdoff.lock_cover_grant(
+    a_lease bigint, a_token bigint, a_longest_lease bigint, a_ceiling bigint
+) returns void
     language plpgsql
     as $$
+declare
+    raised holdoff.lock_token_base;
 begin
-    if a_lease > a_longest_lease then
+    if a_lease > a_longest_lease or a_token > a_ceiling - 1000000 then
         perform set_config('synchronous_commit', 'on', true);
-        update holdoff.lock_token_base f set longest_lease = a_lease
-            where f.one and f.longest_lease < a_lease and a_lease <= 60000000;
+        update holdoff.lock_token_base f
+            set longest_lease = case when a_lease <= 60000000 then greatest(f.longest_lease, a_lease)
+                    else f.longest_lease end,
+                ceiling = greatest(f.ceiling, case when a_token > f.ceiling - 1000000 then a_token + 3000000 end)
+            where f.one and (f.longest_lease < a_lease and a_lease <= 60000000 or a_token > f.ceiling - 1000000)
+            returning * into raised;
         if found then
-            update holdoff.lock_crash_marker m set longest_lease = a_lease where m.one;
+            update holdoff.lock_crash_marker m set longest_lease = raised.longest_lease, ceiling = raised.ceiling
+                where m.one;
         end if;
     end if;
 end
@@ -138,13 +167,14 @@ declare
     lock_row holdoff.locks;
     grants_from timestamptz;
     longest_lease bigint;
+    ceiling bigint;
 begin
-    select m.grants_from, f.longest_lease into grants_from, longest_lease
+    select m.grants_from, f.longest_lease, f.ceiling into grants_from, longest_lease, ceiling
         from holdoff.lock_crash_marker m, holdoff.lock_token_base f where m.one and f.one;
     if not found then
         grants_from := greatest(holdoff.lock_recover(), moment);
     end if;
-    -- A session that has just raised the fencing epoch must not grant before that is on the disk: hence not only `>`.
+    -- A session that has just recovered the store must not grant before that is on the disk: hence not only `>`.
     if grants_from >= moment then
         waiting := 0;
         free_us := greatest(extract(epoch from grants_from - clock_timestamp()) * 1000000, 0);
@@ -153,7 +183,7 @@ begin
     loop
         update holdoff.locks l
             set token = case when l.nonce = a_nonce then l.token
-                    else holdoff.lock_next_token(l.token, f.epoch, f.floor) end,
+                    else holdoff.lock_next_token(l.token, f.floor) end,
                 since = case when l.nonce = a_nonce then l.since else moment end,
                 until = case when l.nonce = a_nonce
                     then greatest(l.until, moment + a_lease * interval '1 microsecond')
@@ -167,7 +197,7 @@ begin
                     else l.nonce = a_nonce or l.until <= moment end
             returning l.token into granted;
         if found then
-            perform holdoff.lock_cover_lease(a_lease, longest_lease);
+            perform holdoff.lock_cover_grant(a_lease, granted, longest_lease, ceiling);
             delete from holdoff.lock_waiters w
                 where w.digest = a_digest and (w.nonce = a_nonce or w.until <= moment);
             select count(*) into waiting from (
@@ -183,7 +213,7 @@ begin
         select * into lock_row from holdoff.locks l where l.digest = a_digest;
         if not found then
             insert into holdoff.locks (digest, token, nonce, owner, since, until)
-                select a_digest, holdoff.lock_next_token(0, f.epoch, f.floor), a_nonce, a_owner, moment,
+                select a_digest, holdoff.lock_next_token(0, f.floor), a_nonce, a_owner, moment,
                     moment + a_lease * interval '1 microsecond'
                 from holdoff.lock_token_base f
                 where f.one
@@ -192,14 +222,14 @@ begin
             if found then
                 insert into holdoff.lock_names (digest, namespace, key) values (a_digest, a_namespace, a_key)
                     on conflict do nothing;
-                perform holdoff.lock_cover_lease(a_lease, longest_lease);
                 -- Another session may have pruned this lock after the token base was read.
-                update holdoff.locks l set token = holdoff.lock_next_token(l.token, f.epoch, f.floor)
+                update holdoff.locks l set token = holdoff.lock_next_token(l.token, f.floor)
                     from holdoff.lock_token_base f where f.one and l.digest = a_digest and l.token <= f.floor
                     returning l.token into lock_row.token;
                 if found then
                     granted := lock_row.token;
                 end if;
+                perform holdoff.lock_cover_grant(a_lease, granted, longest_lease, ceiling);
                 return;
             end if;
             continue;
@@ -321,7 +351,7 @@ begin
     end if;
     moment := clock_timestamp();
     update holdoff.locks l
-        set token = holdoff.lock_next_token(l.token, f.epoch, f.floor),
+        set token = holdoff.lock_next_token(l.token, f.floor),
             nonce = null, owner = null, until = moment,
             reserved_for = (
                 select w.nonce from holdoff.lock_waiters w

@@ -1,14 +1,13 @@
 -- Times are microseconds since the machine was booted, supplied by the writer; see file.rs.
 
--- The token base of the whole store: the fencing epoch, and the highest token of all pruned locks. Also the boot that
--- the times count from.
+-- The floor of the tokens of the whole store: the highest token of all pruned locks, or a higher one that an operator
+-- has set. Also the boot that the times count from.
 create table holdoff_lock_token_base (
     one integer primary key check (one = 1),
-    epoch integer not null,
     floor integer not null,
     boot text not null
 ) strict;
-insert into holdoff_lock_token_base values (1, 0, 0, '');
+insert into holdoff_lock_token_base values (1, 0, '');
 
 -- A row per key. The row and its token stay after a release.
 create table holdoff_locks (

@@ -8,7 +8,8 @@ use super::file::LockFile;
 use crate::engine::sql::{self, MAX_WAITERS, count, from_micros, micros, number, text};
 use crate::notify::Notification;
 use crate::store::{AcquireOutcome, AcquireRefusal, AcquireRequest, RESERVATION, Result};
-use crate::{Holder, LockKey, Nonce, Token};
+use crate::token::TokenBase;
+use crate::{Holder, LockKey, Nonce, Token, clock};
 
 /// The columns of a row that decide whether the lock is granted.
 struct GrantColumns {
@@ -75,10 +76,9 @@ async fn grant(
         write.tx.commit().await?;
         return Ok(AcquireOutcome::Granted(sql::token(mine.token)));
     }
-    let query = "select epoch, floor from holdoff_lock_token_base";
-    let (epoch, floor): (i64, i64) = sqlx::query_as(query).fetch_one(&mut *write.tx).await?;
-    let last = sql::token(current.map_or(0, |current| current.token));
-    let token: Token = last.next(u64::try_from(epoch).unwrap_or_default(), sql::token(floor));
+    let query = "select floor from holdoff_lock_token_base";
+    let floor: i64 = sqlx::query_scalar(query).fetch_one(&mut *write.tx).await?;
+    let token = sql::token(current.map_or(0, |current| current.token)).next(token_base(floor));
     let query = "insert into holdoff_locks (digest, namespace, key, token, nonce, owner, since, until)
         values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
         on conflict (digest) do update set token = excluded.token, nonce = excluded.nonce, owner = excluded.owner,
@@ -98,6 +98,11 @@ async fn grant(
     sqlx::query(sweep).bind(digest).bind(nonce).bind(write.now).execute(&mut *write.tx).await?;
     write.tx.commit().await?;
     Ok(AcquireOutcome::Granted(token))
+}
+
+/// Returns the base of a token that is granted now.
+fn token_base(floor: i64) -> TokenBase {
+    TokenBase { floor: sql::token(floor), wall: clock::wall() }
 }
 
 async fn refuse(
@@ -208,12 +213,12 @@ pub(super) async fn force_release(
     mut write: WriteTransaction,
     key: &LockKey,
 ) -> Result<Option<(Option<Holder>, Notification)>> {
-    let query = "select l.token, l.nonce, l.owner, l.since, l.until, f.epoch, f.floor
+    let query = "select l.token, l.nonce, l.owner, l.since, l.until, f.floor
         from holdoff_locks l, holdoff_lock_token_base f where l.digest = ?1 and l.nonce is not null";
-    let held: Option<(i64, Uuid, String, i64, i64, i64, i64)> =
+    let held: Option<(i64, Uuid, String, i64, i64, i64)> =
         sqlx::query_as(query).bind(key.digest().as_slice()).fetch_optional(&mut *write.tx).await?;
-    let Some((token, nonce, owner, since, until, epoch, floor)) = held else { return Ok(None) };
-    let raised = sql::token(token).next(u64::try_from(epoch).unwrap_or_default(), sql::token(floor));
+    let Some((token, nonce, owner, since, until, floor)) = held else { return Ok(None) };
+    let raised = sql::token(token).next(token_base(floor));
     let query = "update holdoff_locks set token = ?2 where digest = ?1";
     sqlx::query(query).bind(key.digest().as_slice()).bind(number(raised)).execute(&mut *write.tx).await?;
     let notification = free(&mut write, key).await?;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use sqlx::Connection as _;
+use holdoff_policy::as_micros_u64;
 
 use super::{
     LEASE, TestStore, granted, granted_at_last, key, nonce, on_all, refused, request, waiting, with_lease,
 };
 use crate::store::{ListCursor, ListQuery, RESERVATION};
-use crate::{LockKey, Token};
+use crate::{LockKey, Token, clock};
 
 on_all!(
     repeated_requests_with_one_nonce_are_granted_once,
@@ -18,7 +18,8 @@ on_all!(
     a_withdrawn_nonce_leaves_no_state_behind,
     a_forced_release_raises_the_token,
     a_pruned_lock_is_recreated_with_a_higher_token,
-    tokens_of_a_new_epoch_are_above_all_earlier_tokens,
+    tokens_are_above_a_raised_floor,
+    a_token_is_the_time_of_its_grant,
     keys_are_any_bytes,
     locks_are_listed_by_name,
 );
@@ -162,15 +163,32 @@ async fn a_pruned_lock_is_recreated_with_a_higher_token(test_store: TestStore) {
     assert_eq!(store.prune(Duration::ZERO, 2).await.unwrap(), 1);
 }
 
-async fn tokens_of_a_new_epoch_are_above_all_earlier_tokens(test_store: TestStore) {
+async fn tokens_are_above_a_raised_floor(test_store: TestStore) {
     let store = test_store.open().await;
-    let key = key("a");
-    let before = granted(&*store, &request(&key, 1)).await;
-    assert_eq!(store.bump_epoch().await.unwrap(), 1);
-    assert_eq!(store.bump_epoch().await.unwrap(), 2);
-    assert_eq!(granted(&*store, &request(&key, 1)).await, before, "a held lock stays held");
-    assert!(store.release(&key, nonce(1), before).await.unwrap());
-    assert_eq!(granted(&*store, &request(&key, 2)).await, Token::first_of(2));
+    let (known, fresh) = (key("a"), key("b"));
+    let before = granted(&*store, &request(&known, 1)).await;
+    let floor = Token::new(1 << 60);
+    assert_eq!(store.raise_floor(floor).await.unwrap(), floor);
+    assert_eq!(store.raise_floor(before).await.unwrap(), floor, "the floor is never lowered");
+    assert_eq!(granted(&*store, &request(&known, 1)).await, before, "a held lock stays held");
+    assert!(store.release(&known, nonce(1), before).await.unwrap());
+    let token = granted(&*store, &request(&known, 2)).await;
+    assert_eq!(token, Token::new(floor.get() + 1));
+    assert!(store.release(&known, nonce(2), token).await.unwrap());
+    assert_eq!(granted(&*store, &request(&known, 3)).await, Token::new(floor.get() + 2));
+    assert_eq!(granted(&*store, &request(&fresh, 1)).await, Token::new(floor.get() + 1));
+}
+
+/// A later grant, also by a store that has lost this one, therefore has a higher token.
+async fn a_token_is_the_time_of_its_grant(test_store: TestStore) {
+    let store = test_store.open().await;
+    let time = || Token::new(as_micros_u64(clock::wall()));
+    for number in 1..=3 {
+        let before = time();
+        let token = granted(&*store, &request(&key("a"), number)).await;
+        assert!(before <= token && token <= time(), "{before} to {}: {token}", time());
+        assert!(store.release(&key("a"), nonce(number), token).await.unwrap());
+    }
 }
 
 async fn keys_are_any_bytes(test_store: TestStore) {
@@ -182,7 +200,7 @@ async fn keys_are_any_bytes(test_store: TestStore) {
     for namespace in ["default", "other\0"] {
         for bytes in all {
             let key = LockKey::new(namespace, bytes).unwrap();
-            assert_eq!(granted(&*store, &request(&key, 1)).await.get(), 1);
+            granted(&*store, &request(&key, 1)).await;
             assert_eq!(store.read(&key).await.unwrap().unwrap().key, key.readable());
         }
     }
@@ -245,32 +263,4 @@ async fn the_tables_of_locks_coexist_with_other_components(test_store: TestStore
     let opened = tokio::join!(test_store.open(), test_store.open(), test_store.open());
     granted(&*opened.0, &request(&key("a"), 1)).await;
     assert!(refused(&*opened.2, &request(&key("a"), 2)).await.free_in > RESERVATION);
-}
-
-/// A file is restored from a copy, and later grants are lost: a new fencing epoch is above them.
-#[tokio::test]
-async fn tokens_of_a_restored_file_are_above_lost_tokens_in_a_new_epoch() {
-    let test_store = TestStore::sqlite();
-    let file = test_store.folder.path().join("locks.db");
-    let (copy, key) = (test_store.folder.path().join("copy.db"), key("a"));
-    let take = async |number| {
-        let store = test_store.open().await;
-        let token = granted(&*store, &request(&key, number)).await;
-        assert!(store.release(&key, nonce(number), token).await.unwrap());
-        token
-    };
-    take(1).await;
-    let mut connection = sqlx::SqliteConnection::connect(&test_store.url).await.unwrap();
-    sqlx::query("vacuum into ?1").bind(copy.to_str().unwrap()).execute(&mut connection).await.unwrap();
-    connection.close().await.unwrap();
-    take(2).await;
-    let forgotten = take(3).await;
-    for suffix in ["-wal", "-shm"] {
-        // The file does not exist if the last connection was closed in time.
-        let _ = std::fs::remove_file(test_store.folder.path().join(format!("locks.db{suffix}")));
-    }
-    std::fs::rename(&copy, &file).unwrap();
-    assert_eq!(take(4).await, Token::new(2), "without a new epoch the token is granted twice");
-    assert_eq!(test_store.open().await.bump_epoch().await.unwrap(), 1);
-    assert!(take(5).await > forgotten);
 }

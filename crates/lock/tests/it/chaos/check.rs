@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
+use crate::chaos::faults::Crash;
 use crate::chaos::resource::{AcceptedWrite, Grant};
 
 /// The notes of the processes.
@@ -75,9 +76,10 @@ pub(crate) fn check(
     has_server: bool,
     notes: &Notes,
     grants: &[Grant],
+    crashes: &[Crash],
     events: &[AcceptedWrite],
 ) -> Vec<(u64, &'static str)> {
-    let known = RecordedGrants::new(grants);
+    let known = RecordedGrants::new(grants, crashes);
     tokens_are_granted_once(notes, grants, &known);
     writes_come_in_the_order_of_tokens(events, &known);
     let excused = holders_are_told_in_time(notes, grants);
@@ -100,28 +102,22 @@ pub(crate) fn check(
     seen
 }
 
-/// The grants that the store has recorded.
+/// The grants that the store has recorded, and the crashes that may have lost others.
 struct RecordedGrants<'a> {
     grants: BTreeSet<(&'a str, i64)>,
-    epoch: i64,
+    crashes: &'a [Crash],
 }
 
 impl<'a> RecordedGrants<'a> {
-    fn new(grants: &'a [Grant]) -> Self {
-        let epoch = grants.iter().map(|grant| epoch(grant.token)).max().unwrap_or(0);
-        Self { grants: grants.iter().map(|grant| (grant.key.as_str(), grant.token)).collect(), epoch }
+    fn new(grants: &'a [Grant], crashes: &'a [Crash]) -> Self {
+        Self { grants: grants.iter().map(|grant| (grant.key.as_str(), grant.token)).collect(), crashes }
     }
 
-    /// Returns whether the store has recorded the grant, or may have lost it in a crash. In the second case the fencing
-    /// epoch was raised since, and every later token is above it.
+    /// Returns whether the store has recorded the grant, or may have lost it in a crash. A token is the time of its
+    /// grant.
     fn explains(&self, key: &str, token: i64) -> bool {
-        self.grants.contains(&(key, token)) || epoch(token) < self.epoch
+        self.grants.contains(&(key, token)) || self.crashes.iter().any(|crash| crash.may_lose(token))
     }
-}
-
-/// Returns the fencing epoch: the high bits of the token.
-fn epoch(token: i64) -> i64 {
-    token >> 40
 }
 
 /// Checks that the store never granted a token twice, nor a lower one after a higher one, and that it granted every

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use sqlx::{Connection as _, PgConnection};
 use tokio::time::{Instant, sleep};
 
-use crate::chaos::resource::Resource;
+use crate::chaos::resource::{Resource, now_us};
 use crate::chaos::worker::LEASE;
 use crate::chaos::{worker, worker_name};
 use crate::node::Cluster;
@@ -94,10 +94,27 @@ pub(crate) async fn terminate(url: String, mut rng: Rng, until: Instant) -> u64 
     terminated
 }
 
+/// A crash of the server: the times around it, in microseconds since 1970.
+pub(crate) struct Crash {
+    begun: i64,
+    ended: i64,
+}
+
+impl Crash {
+    /// How long a commit that does not wait for the disk may stay in memory: three times `wal_writer_delay`, and a
+    /// reserve for a busy machine.
+    const UNWRITTEN_US: i64 = 2_000_000;
+
+    /// Returns whether the crash may have lost a grant that was made at this time.
+    pub(crate) fn may_lose(&self, granted_us: i64) -> bool {
+        (self.begun - Self::UNWRITTEN_US..=self.ended).contains(&granted_us)
+    }
+}
+
 /// Crashes the server while a process holds a lock, and keeps it down for longer than a lease every second time.
-/// Returns the number of crashes.
-pub(crate) async fn crash(fleet: Shared, server: Arc<Postgres>, until: Instant) -> u64 {
-    let mut crashes = 0;
+/// Returns the crashes.
+pub(crate) async fn crash(fleet: Shared, server: Arc<Postgres>, until: Instant) -> Vec<Crash> {
+    let mut crashes = Vec::new();
     loop {
         sleep(LEASE / 10).await;
         let Some((slot, key, token)) = holder(&fleet, PAUSED + 1..=SIZE - 1, until).await else {
@@ -108,14 +125,14 @@ pub(crate) async fn crash(fleet: Shared, server: Arc<Postgres>, until: Instant) 
         if lock(&fleet).held_by(slot) != Some((key, token)) {
             continue;
         }
-        let away = Arc::clone(&server);
-        if crashes % 2 == 0 {
+        let (begun, away) = (now_us(), Arc::clone(&server));
+        if crashes.len() % 2 == 0 {
             tokio::task::spawn_blocking(move || away.stop_immediately()).await.unwrap();
             sleep(LEASE).await;
         }
         let back = Arc::clone(&server);
         tokio::task::spawn_blocking(move || back.restart_immediately()).await.unwrap();
-        crashes += 1;
+        crashes.push(Crash { begun, ended: now_us() });
         sleep(LEASE).await;
     }
 }

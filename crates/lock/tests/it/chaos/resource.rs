@@ -230,7 +230,6 @@ impl LedgerWitness {
 
 /// Returns the grant, if the change is one. Its time is after the grant, so a holder notified after that time was
 /// notified too late.
-#[allow(clippy::disallowed_methods, reason = "it is compared with the notes of the processes")]
 fn grant(change: &RowChange<Key, Value>) -> Option<Grant> {
     change.key.as_str().strip_prefix(LOCKS)?;
     let read = |value: &Option<Value>| match value {
@@ -243,10 +242,16 @@ fn grant(change: &RowChange<Key, Value>) -> Option<Grant> {
     if read(&change.before).as_ref().and_then(nonce) == Some(holder) {
         return None;
     }
-    let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_micros();
     Some(Grant {
         key: after["key"].as_str().unwrap().to_owned(),
-        token: after["holder"]["token"].as_i64().unwrap(),
-        at: i64::try_from(at).unwrap(),
+        token: after["holder"]["token"].as_str().unwrap().parse().unwrap(),
+        at: now_us(),
     })
+}
+
+/// Returns the time in microseconds since 1970.
+#[allow(clippy::disallowed_methods, reason = "it is compared with the notes of the processes")]
+pub(crate) fn now_us() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    i64::try_from(since.as_micros()).unwrap()
 }

@@ -33,7 +33,7 @@ pub(crate) struct TestStore {
     pub(crate) stand_in: Option<Kubernetes>,
     pub(crate) ledger: Option<Cluster>,
     memory: Option<Locks>,
-    // In the real cluster only one test at a time prunes locks or raises the fencing epoch.
+    // In the real cluster only one test at a time prunes locks or raises the floor.
     _alone: Option<OwnedMutexGuard<()>>,
 }
 

@@ -1,9 +1,11 @@
 //! Tokens grow over every change of the Leases.
 
+use holdoff_policy::as_micros_u64;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
+use crate::clock;
 
 #[tokio::test]
 async fn tokens_grow_after_the_lease_object_was_deleted() {
@@ -59,36 +61,74 @@ async fn tokens_grow_after_all_annotations_were_removed() {
     }
 }
 
+/// A floor above the time of any test.
+const HIGH: Token = Token::new(1 << 60);
+
 #[tokio::test]
-async fn tokens_of_a_new_epoch_are_above_all_earlier_tokens() {
+async fn tokens_are_above_a_raised_floor() {
     let (_server, cluster) = TestCluster::stand_in().await;
     let (engine, other) = (cluster.engine(), cluster.engine());
     let (known, unknown, held) = (fresh_key(), fresh_key(), fresh_key());
-    let before = pass(&engine, &known).await;
+    pass(&engine, &known).await;
     let holder = request(&held, LONG);
     let token = acquire(&engine, &holder).await;
-    assert_eq!(before.epoch(), 0);
-    let epoch = engine.bump_epoch().await.unwrap();
-    assert_eq!(epoch, 1);
+    assert_eq!(engine.raise_floor(HIGH).await.unwrap(), HIGH);
     for key in [&known, &unknown] {
         let token = pass(&other, key).await;
-        assert_eq!(token.epoch(), 1, "{token}");
+        assert!(token > HIGH, "{token}");
         assert!(pass(&engine, key).await > token);
     }
     assert!(engine.renew(&held, holder.owner.nonce, token, LONG).await.unwrap(), "a held lock stays held");
     engine.release(&held, holder.owner.nonce, token).await.unwrap();
-    assert_eq!(pass(&engine, &held).await.epoch(), 1);
-    assert_eq!(other.bump_epoch().await.unwrap(), 2);
+    assert!(pass(&engine, &held).await > HIGH);
+    assert_eq!(other.raise_floor(token).await.unwrap(), HIGH, "the floor is never lowered");
 }
 
 #[tokio::test]
-async fn the_epoch_survives_the_deletion_of_its_record() {
+async fn the_floor_survives_the_deletion_of_its_record() {
     let (_server, cluster) = TestCluster::stand_in().await;
     let (engine, key) = (cluster.engine(), fresh_key());
     pass(&engine, &key).await;
-    engine.bump_epoch().await.unwrap();
+    engine.raise_floor(HIGH).await.unwrap();
     cluster.leases().delete("holdoff-record", &DeleteParams::default()).await.unwrap();
-    assert_eq!(pass(&engine, &fresh_key()).await.epoch(), 1, "the remaining locks record the epoch");
+    assert!(pass(&engine, &fresh_key()).await > HIGH, "the remaining locks record the floor");
+}
+
+/// A restore of etcd brings back an earlier state of a Lease, and versions that were used before.
+#[tokio::test]
+async fn tokens_grow_after_the_cluster_was_restored() {
+    let (_server, cluster) = TestCluster::stand_in().await;
+    let (engine, key) = (cluster.engine(), fresh_key());
+    let (leases, name) = (cluster.leases(), lease_object::name(key.digest()));
+    let annotate = async |annotations: &Value| {
+        let patch = Patch::Merge(json!({ "metadata": { "annotations": annotations } }));
+        leases.patch(&name, &PatchParams::default(), &patch).await.unwrap()
+    };
+    let created = pass(&engine, &key).await;
+    let backup = json!({ "holdoff/token": (created.get() - 3_600_000_000).to_string() });
+    annotate(&backup).await;
+    let last = pass(&engine, &key).await;
+    let wall = clock::wall();
+    assert!(
+        last < created && last.get() <= as_micros_u64(wall),
+        "the token is the time of the grant: {last}"
+    );
+    // The server reports whole seconds, and a process reads them once: another process may be a second late.
+    while clock::wall() < wall + Duration::from_secs(2) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    annotate(&backup).await;
+    assert!(pass(&cluster.engine(), &key).await > last);
+}
+
+/// The clock of the client is an hour ahead, and of no concern.
+#[tokio::test]
+async fn tokens_are_the_time_of_the_server() {
+    let (_server, cluster) = TestCluster::stand_in().await;
+    let engine = cluster.engine_at(|| Timestamp::now() + Duration::from_secs(3600));
+    let token = pass(&engine, &fresh_key()).await;
+    let ahead = token.get().saturating_sub(as_micros_u64(clock::wall()));
+    assert!(ahead < 11_000_000, "a new Lease starts ten seconds after its creation: {ahead} µs");
 }
 
 #[tokio::test]
@@ -126,7 +166,7 @@ async fn the_floor_is_raised_before_anything_is_deleted() {
     server.inject_fault(Verb::Delete, Fault::DropResponse);
     assert!(engine.prune(Duration::ZERO, 100).await.unwrap_err().is_transient());
     assert!(engine.read(&key).await.unwrap().is_none());
-    assert!(super::super::admin::read_token_base(&engine.inner.leases).await.unwrap().floor >= last);
+    assert!(super::super::admin::read_floor(&engine.inner.leases).await.unwrap() >= last);
 }
 
 #[tokio::test]
