@@ -2,7 +2,7 @@
 //!
 //! Links lose, duplicate and delay messages; cuts affect both directions or one. Nodes crash with a part of their
 //! unflushed records on disk, or with none. One node may lose its disk and return under another id, or may be lost for
-//! good. Disks stall for longer than the dedup window lasts, and clients submit transactions again. Voters are added and
+//! good. Disks stall for longer than the dedup window lasts, machines are suspended for longer than a lease, and clients submit transactions again. Voters are added and
 //! removed, leaders transfer leadership, hints name any node, and history is tampered with in transit. In every
 //! other run leaders send entries that they have not stored yet. The simulation checks every applied entry,
 //! acknowledgement and answer against one replay. After healing all nodes must reach the same state and continue to
@@ -38,7 +38,7 @@ pub(crate) type EventCounts = BTreeMap<&'static str, u64>;
 const MIN_PERCENT: u64 = 30;
 
 /// The faults that must occur in enough runs.
-const FAULTS: [&str; 22] = [
+const FAULTS: [&str; 23] = [
     "crashed",
     "failed write",
     "restarted",
@@ -57,6 +57,7 @@ const FAULTS: [&str; 22] = [
     "state fetched",
     "skewed",
     "stalled disk",
+    "suspended",
     "lost for good",
     "submitted again later",
     "overtaken",
@@ -69,6 +70,7 @@ const STORM: Storm = Storm {
     crashes: (1, 7),
     cuts: (0, 5),
     cut_share: 0.7,
+    suspensions: (0, 3),
     longest_us: 1_500_000,
 };
 

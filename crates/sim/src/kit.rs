@@ -7,4 +7,4 @@ mod storm;
 
 pub use coverage::{Coverage, TooRare};
 pub use machine::{Boot, FailedWrite, LostRecords, MachineTimer, SimDisk, SimHost, SimMachine, Turn};
-pub use storm::{Storm, StormPlan, bad_link, heal};
+pub use storm::{Storm, StormPlan, bad_link, heal, stall_us};

@@ -5,18 +5,19 @@ use super::File;
 /// The crates on which each crate may depend.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("policy", &[]),
+    ("clock", &[]),
     ("retry", &["policy"]),
     ("driver", &[]),
     ("paxos", &["driver"]),
     ("sim", &["driver", "policy", "paxos", "gossip"]),
     ("sql", &["policy"]),
-    ("work", &["policy", "retry", "sql"]),
-    ("lock", &["policy", "retry", "sql", "ledger"]),
+    ("work", &["clock", "policy", "retry", "sql"]),
+    ("lock", &["clock", "policy", "retry", "sql", "ledger"]),
     ("net", &["policy"]),
     ("disk", &[]),
     ("council", &["disk", "driver", "policy", "paxos", "net"]),
     ("server", &["policy", "retry", "sim", "sql", "work", "lock", "net", "council", "ledger"]),
-    ("ledger", &["disk", "driver", "gossip", "net", "policy", "paxos", "retry"]),
+    ("ledger", &["clock", "disk", "driver", "gossip", "net", "policy", "paxos", "retry"]),
     ("gossip", &["policy", "net"]),
     ("holdoff", &["policy", "retry", "work", "lock", "ledger"]),
     (

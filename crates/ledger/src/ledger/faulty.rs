@@ -36,6 +36,8 @@ pub(crate) enum LedgerFault {
     CountUnstored,
     /// A leader executes a transaction that is not in the dedup window, whatever the birth of the submission is.
     IgnoreBirth,
+    /// The clock of a node stands still while its machine is suspended.
+    StandingClock,
 }
 
 /// A node that has the injected defect.
@@ -225,6 +227,11 @@ mod tests {
     #[test]
     fn a_forgotten_transaction_is_not_executed_again() {
         assert_is_found(LedgerFault::IgnoreBirth, |found| matches!(found, Violation::CommittedTwice { .. }));
+    }
+
+    #[test]
+    fn a_lease_ends_while_the_machine_is_suspended() {
+        assert_is_found(LedgerFault::StandingClock, |found| matches!(found, Violation::StaleRead { .. }));
     }
 
     #[test]

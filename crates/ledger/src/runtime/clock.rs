@@ -1,21 +1,18 @@
-//! The only access of the runtime to the clock.
+//! The only access of the runtime to the clocks.
 //!
-//! The clock is tokio's, so that a test that pauses or simulates time affects the whole runtime.
+//! The core's time is the clock of leases, which runs on while the machine is suspended: a leader that resumes must not
+//! serve a read by a lease that has ended meanwhile. Timers are tokio's.
 
 use std::future::Future;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use holdoff_policy::as_micros_u64;
-use tokio::time::Instant;
 use tokio::time::error::Elapsed;
 pub(super) use tokio::time::{MissedTickBehavior, interval};
 
-/// Returns the microseconds since a fixed time of this process.
+/// Returns the microseconds since a fixed time, suspensions included. It never decreases.
 pub(super) fn now_us() -> u64 {
-    static START: OnceLock<Instant> = OnceLock::new();
-    let start = *START.get_or_init(Instant::now);
-    as_micros_u64(Instant::now().saturating_duration_since(start))
+    as_micros_u64(holdoff_clock::now())
 }
 
 /// Returns the output of the future, or an error if it takes longer than the limit.

@@ -10,7 +10,7 @@ use holdoff_paxos::log::{self, EntryPayload};
 use holdoff_paxos::{Configuration, NodeId, Slot};
 use holdoff_policy::{Growth, Jitter, Policy};
 use holdoff_sim::kernel::{self, SimRng};
-use holdoff_sim::kit::{Boot, FailedWrite, LostRecords, SimHost, SimMachine, Turn};
+use holdoff_sim::kit::{Boot, FailedWrite, LostRecords, SimHost, SimMachine, Turn, stall_us};
 use holdoff_testbed::fault::is_injected;
 
 use super::QUIET_US;
@@ -195,14 +195,9 @@ impl SimHost for LedgerHost {
     /// In the fault phase a disk stalls now and then, for longer than other nodes take to fill the dedup window, and at most until
     /// the healing.
     fn write_us(now_us: u64, rng: &mut SimRng) -> u64 {
-        let stalls = rng.happens(0.008) && Oracle::with(|oracle| !oracle.is_healed);
-        if !stalls {
-            return rng.between(500, WRITE_US);
-        }
-        Oracle::with(|oracle| oracle.count("stalled disk", 1));
-        let now_us = now_us.saturating_sub(kernel::Skew::EPOCH_US);
-        let left_us = super::FAULTS_US.saturating_sub(now_us).max(WRITE_US);
-        rng.between(400_000, 1_500_000).min(left_us)
+        let stall_us = stall_us(now_us, super::FAULTS_US, rng);
+        Oracle::with(|oracle| oracle.count("stalled disk", u64::from(stall_us.is_some())));
+        stall_us.unwrap_or_else(|| rng.between(500, WRITE_US))
     }
 
     fn write_fails(_: &mut Disk, rng: &mut SimRng) -> bool {
@@ -226,6 +221,10 @@ impl SimHost for LedgerHost {
             disk.store = None;
             disk.lost += 1;
         }
+    }
+
+    fn clock_stands() -> bool {
+        is_injected(LedgerFault::StandingClock)
     }
 
     fn driver_fault() -> Option<DriverFault> {

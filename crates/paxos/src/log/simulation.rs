@@ -37,6 +37,7 @@ const STORM: Storm = Storm {
     crashes: (0, 4),
     cuts: (0, 4),
     cut_share: 0.8,
+    suspensions: (0, 2),
     longest_us: 2_000_000,
 };
 
@@ -101,7 +102,7 @@ fn nodes_agree_on_one_history_under_any_seed() {
         total.add(&ran);
     }
     println!("{total:?}\n{coverage}{early}");
-    let faults = ["lost", "duplicated", "reordered", "partitioned", "crashed"];
+    let faults = ["lost", "duplicated", "reordered", "partitioned", "crashed", "suspended"];
     let events = RunReport::default().events().map(|(event, _)| event);
     let checked = coverage.check(faults.into_iter().chain(events), MIN_PERCENT);
     if let Err(rare) = checked.and_then(|()| early.check_all(MIN_PERCENT)) {

@@ -190,6 +190,10 @@ pub struct FaultCounters {
     pub restarted: u64,
     /// Times a node was given a skewed clock.
     pub skewed: u64,
+    /// Machines that were suspended.
+    pub suspended: u64,
+    /// Copies that were due at a suspended machine, and were lost.
+    pub slept_through: u64,
 }
 
 impl FaultCounters {
@@ -202,7 +206,7 @@ impl FaultCounters {
     }
 
     /// Returns every count with its name, in a fixed order.
-    pub fn named(&self) -> [(&'static str, u64); 13] {
+    pub fn named(&self) -> [(&'static str, u64); 15] {
         [
             ("sent", self.sent),
             ("delivered", self.delivered),
@@ -217,11 +221,13 @@ impl FaultCounters {
             ("crashed", self.crashed),
             ("restarted", self.restarted),
             ("skewed", self.skewed),
+            ("suspended", self.suspended),
+            ("slept_through", self.slept_through),
         ]
     }
 
     /// Returns the counts in the order of [`named`](Self::named).
-    fn counts_mut(&mut self) -> [&mut u64; 13] {
+    fn counts_mut(&mut self) -> [&mut u64; 15] {
         [
             &mut self.sent,
             &mut self.delivered,
@@ -236,6 +242,8 @@ impl FaultCounters {
             &mut self.crashed,
             &mut self.restarted,
             &mut self.skewed,
+            &mut self.suspended,
+            &mut self.slept_through,
         ]
     }
 }

@@ -73,6 +73,14 @@ pub enum Incident {
     },
     /// Every cut link is mended.
     Heal,
+    /// A machine is suspended: its processor and its timers stand still, and messages that are due at it are lost. Its
+    /// clock runs on ([`NodeContext::now_us`]), or stands still ([`NodeContext::awake_us`]).
+    Suspend {
+        /// The machine.
+        node: NodeId,
+        /// The duration.
+        for_us: u64,
+    },
 }
 
 /// One step of the simulation.
@@ -90,6 +98,8 @@ pub enum StepOutcome {
     TimerFired(NodeId),
     /// A message or timer was dropped; the fault counters record the reason.
     Dropped,
+    /// A node's timer was postponed, because the machine has been suspended since the timer was set.
+    Postponed(NodeId),
     /// An incident occurred.
     Incident(Incident),
 }
@@ -101,11 +111,26 @@ struct Machine<N: SimNode> {
     incarnation: u32,
     clock: Clock,
     rng: SimRng,
+    /// The end of the last suspension, and the duration of all suspensions.
+    awake_at_us: u64,
+    slept_us: u64,
 }
 
 enum Event<N: SimNode> {
-    Arrival { from: NodeId, to: NodeId, incarnation: u32, number: u64, message: N::Message },
-    Timer { node: NodeId, incarnation: u32, timer: N::Timer },
+    Arrival {
+        from: NodeId,
+        to: NodeId,
+        incarnation: u32,
+        number: u64,
+        message: N::Message,
+    },
+    /// `slept_us` is the machine's when the timer was set.
+    Timer {
+        node: NodeId,
+        incarnation: u32,
+        slept_us: u64,
+        timer: N::Timer,
+    },
     Incident(Incident),
 }
 
@@ -131,6 +156,8 @@ impl<N: SimNode> World<N> {
             incarnation: 0,
             clock: Clock::default(),
             rng: SimRng::of(mix(seed, 0), node),
+            awake_at_us: 0,
+            slept_us: 0,
         };
         let mut world = Self {
             queue: EventQueue::new(),
@@ -212,6 +239,7 @@ impl<N: SimNode> World<N> {
             Incident::Cut { from, to } => self.links.cut(from, to),
             Incident::Mend { from, to } => self.links.mend(from, to),
             Incident::Heal => self.links.heal(),
+            Incident::Suspend { node, for_us } => self.suspend(node, for_us),
         }
     }
 
@@ -225,18 +253,22 @@ impl<N: SimNode> World<N> {
         }
     }
 
-    /// Gives a running program a turn, such as a client's request. Returns `None` if the machine is down.
+    /// Gives a running program a turn, such as a client's request. Returns `None` if the machine is down or
+    /// suspended.
     pub fn act<R>(
         &mut self,
         node: NodeId,
         turn: impl FnOnce(&mut N, &mut N::Disk, &mut NodeContext<'_, N>) -> R,
     ) -> Option<R> {
         let (nodes, now_us) = (self.nodes(), self.now_us());
+        if !self.is_awake(node) {
+            return None;
+        }
         let mut effects = std::mem::take(&mut self.effects);
         let machine = self.machine_mut(node)?;
-        let local_us = machine.clock.local_us(now_us);
+        let (local_us, slept_us) = (machine.clock.local_us(now_us), machine.slept_us);
         let mut context =
-            NodeContext { me: node, nodes, local_us, rng: &mut machine.rng, effects: &mut effects };
+            NodeContext { me: node, nodes, local_us, slept_us, rng: &mut machine.rng, effects: &mut effects };
         let result = machine.running.as_mut().map(|running| turn(running, &mut machine.disk, &mut context));
         self.execute(node, effects);
         result
@@ -304,6 +336,7 @@ pub struct NodeContext<'a, N: SimNode> {
     me: NodeId,
     nodes: u32,
     local_us: u64,
+    slept_us: u64,
     rng: &'a mut SimRng,
     effects: &'a mut Vec<Effect<N>>,
 }
@@ -331,6 +364,11 @@ impl<N: SimNode> NodeContext<'_, N> {
         self.local_us
     }
 
+    /// Returns the same time without the suspensions of the machine.
+    pub fn awake_us(&self) -> u64 {
+        self.local_us.saturating_sub(self.slept_us)
+    }
+
     /// Returns the random number stream of the node.
     pub fn rng(&mut self) -> &mut SimRng {
         self.rng
@@ -354,10 +392,16 @@ impl<N: SimNode> World<N> {
                 self.inject(incident);
                 StepOutcome::Incident(incident)
             }
-            Event::Timer { node, incarnation, timer } => {
+            Event::Timer { node, incarnation, slept_us: before_us, timer } => {
                 if !self.is_up(node, incarnation) {
                     self.faults.timers_outlived += 1;
                     return StepOutcome::Dropped;
+                }
+                let slept_us = self.machine(node).map_or(0, |machine| machine.slept_us);
+                if slept_us > before_us {
+                    let postponed = Event::Timer { node, incarnation, slept_us, timer };
+                    self.queue.push_after(slept_us - before_us, postponed);
+                    return StepOutcome::Postponed(node);
                 }
                 self.act(node, |running, disk, context| running.wake(disk, timer, context));
                 StepOutcome::TimerFired(node)
@@ -382,6 +426,10 @@ impl<N: SimNode> World<N> {
             self.faults.outlived += 1;
             return false;
         }
+        if !self.is_awake(to) {
+            self.faults.slept_through += 1;
+            return false;
+        }
         let traffic = self.links.traffic(from, to);
         self.faults.reordered += u64::from(number < traffic.latest_delivered);
         traffic.latest_delivered = traffic.latest_delivered.max(number);
@@ -402,8 +450,9 @@ impl<N: SimNode> World<N> {
 
     fn set_timer(&mut self, node: NodeId, after_us: u64, timer: N::Timer) {
         let Some(machine) = self.machine(node) else { return };
-        let (span_us, incarnation) = (machine.clock.true_span_us(after_us), machine.incarnation);
-        self.queue.push_after(span_us, Event::Timer { node, incarnation, timer });
+        let (incarnation, slept_us) = (machine.incarnation, machine.slept_us);
+        let span_us = machine.clock.true_span_us(after_us);
+        self.queue.push_after(span_us, Event::Timer { node, incarnation, slept_us, timer });
     }
 
     fn send(&mut self, from: NodeId, to: NodeId, message: N::Message) {
@@ -457,6 +506,18 @@ impl<N: SimNode> World<N> {
         }
     }
 
+    /// Suspends a machine that is up and awake.
+    fn suspend(&mut self, node: NodeId, for_us: u64) {
+        let now_us = self.now_us();
+        let is_awake = self.is_awake(node);
+        if let Some(machine) = self.machine_mut(node).filter(|machine| is_awake && machine.running.is_some())
+        {
+            machine.awake_at_us = now_us.saturating_add(for_us);
+            machine.slept_us = machine.slept_us.saturating_add(for_us);
+            self.faults.suspended += 1;
+        }
+    }
+
     fn restart(&mut self, node: NodeId) {
         if self.machine(node).is_some_and(|machine| machine.running.is_none()) {
             self.faults.restarted += 1;
@@ -471,12 +532,23 @@ impl<N: SimNode> World<N> {
         let mut effects = std::mem::take(&mut self.effects);
         if let Some(machine) = self.machine_mut(node) {
             machine.incarnation += 1;
-            let local_us = machine.clock.local_us(now_us);
-            let mut context =
-                NodeContext { me: node, nodes, local_us, rng: &mut machine.rng, effects: &mut effects };
+            machine.awake_at_us = now_us;
+            let (local_us, slept_us) = (machine.clock.local_us(now_us), machine.slept_us);
+            let mut context = NodeContext {
+                me: node,
+                nodes,
+                local_us,
+                slept_us,
+                rng: &mut machine.rng,
+                effects: &mut effects,
+            };
             machine.running = Some(N::start(&mut machine.disk, &mut context));
         }
         effects
+    }
+
+    fn is_awake(&self, node: NodeId) -> bool {
+        self.machine(node).is_none_or(|machine| machine.awake_at_us <= self.now_us())
     }
 
     fn is_up(&self, node: NodeId, incarnation: u32) -> bool {

@@ -74,6 +74,12 @@ pub trait SimHost: Sized {
     ) {
     }
 
+    /// Returns whether the core's clock stands still while the machine is suspended. Such a clock is a defect, if a lease
+    /// is measured with it.
+    fn clock_stands() -> bool {
+        false
+    }
+
     /// Returns the options of the driver.
     fn write_options() -> WriteOptions {
         WriteOptions::default()
@@ -154,6 +160,11 @@ pub struct Boot<'t, 'c, H: SimHost> {
     process: u64,
 }
 
+/// Returns the time on the clock that the core reads.
+fn clock_us<H: SimHost>(context: &HostContext<'_, H>) -> u64 {
+    if H::clock_stands() { context.awake_us() } else { context.now_us() }
+}
+
 /// One turn of a host.
 pub struct Turn<'t, 'c, H: SimHost> {
     driver: &'t mut FaultyDriver<H::Core>,
@@ -174,7 +185,7 @@ impl<H: SimHost> Boot<'_, '_, H> {
 
     /// Returns the time on the machine's own clock.
     pub fn now_us(&self) -> u64 {
-        self.context.now_us()
+        clock_us(self.context)
     }
 
     /// Returns the random number stream of the machine.
@@ -271,7 +282,7 @@ impl<H: SimHost> SimMachine<H> {
                 host.perform(output, &mut Turn { driver, store, boot: Boot { context, process } });
             }
         }
-        while let Some(write) = driver.begin_write(context.now_us()) {
+        while let Some(write) = driver.begin_write(clock_us(context)) {
             match &mut disk.queue {
                 Some(queue) => queue.append(write),
                 queue => *queue = Some(write),
@@ -279,14 +290,14 @@ impl<H: SimHost> SimMachine<H> {
         }
         disk.unwritten = driver.unwritten();
         if let Some(at_us) = driver.write_at_us() {
-            let after_us = at_us.saturating_sub(context.now_us()).max(1);
+            let after_us = at_us.saturating_sub(clock_us(context)).max(1);
             context.set_timer(after_us, MachineTimer(process, TimerKind::WriteDue));
         }
         if let Some(at_us) = host.wake_at_us(driver.core())
             && self.tick_at_us.is_none_or(|tick_at_us| at_us < tick_at_us)
         {
             self.tick_at_us = Some(at_us);
-            let after_us = at_us.saturating_sub(context.now_us()).max(1);
+            let after_us = at_us.saturating_sub(clock_us(context)).max(1);
             context.set_timer(after_us, MachineTimer(process, TimerKind::Tick(at_us)));
         }
         disk.begin(process, context);
@@ -301,7 +312,7 @@ impl<H: SimHost> SimMachine<H> {
         let stored = if is_lost { Err(FailedWrite) } else { write.store(|records| disk.keep(records)) };
         match stored {
             Ok(written) if !is_reported_as_failed => {
-                let now_us = context.now_us();
+                let now_us = clock_us(context);
                 driver.finish_write(now_us, &mut || context.rng().roll(), written);
             }
             _ if driver.fail_write() => {
@@ -322,7 +333,7 @@ impl<H: SimHost> SimDisk<H> {
             && let Some(queue) = self.queue.take()
         {
             self.transaction = Some(queue);
-            let after_us = H::write_us(context.now_us(), context.rng());
+            let after_us = H::write_us(clock_us(context), context.rng());
             context.set_timer(after_us, MachineTimer(process, TimerKind::Written));
         }
     }

@@ -1,7 +1,7 @@
 //! Storms: bad links, crashes and cuts, drawn from a seed, and the healing afterwards.
 
 use crate::Micros;
-use crate::kernel::{Incident, Latency, LinkModel, NodeId, SimNode, SimRng, World};
+use crate::kernel::{Incident, Latency, LinkModel, NodeId, SimNode, SimRng, Skew, World};
 
 /// Draws a link that loses, duplicates and delays messages, or does only some of this.
 pub fn bad_link(rng: &mut SimRng) -> LinkModel {
@@ -9,6 +9,13 @@ pub fn bad_link(rng: &mut SimRng) -> LinkModel {
     let (loss, duplication, delay) = (share(0.2), share(0.2), share(0.2));
     let delayed_by = Latency::Exponential { mean: Micros::from_millis(100) };
     LinkModel { loss, duplication, delay, delayed_by, ..LinkModel::default() }
+}
+
+/// Draws the duration of a stall of a disk, which strikes one write in 125 before `until_us` and ends by then. The time is
+/// that of the machine's clock.
+pub fn stall_us(now_us: u64, until_us: u64, rng: &mut SimRng) -> Option<u64> {
+    let left_us = until_us.saturating_sub(now_us.saturating_sub(Skew::EPOCH_US));
+    (rng.happens(0.008) && left_us > 0).then(|| rng.between(400_000, 1_500_000).min(left_us))
 }
 
 /// The limits of a storm.
@@ -24,7 +31,9 @@ pub struct Storm {
     pub cuts: (u64, u64),
     /// The probability of each direction of a cut.
     pub cut_share: f64,
-    /// The maximum time that a node is down, or a link is cut.
+    /// The number of suspensions.
+    pub suspensions: (u64, u64),
+    /// The maximum time that a node is down or suspended, or a link is cut.
     pub longest_us: u64,
 }
 
@@ -68,6 +77,14 @@ impl Storm {
                     }
                 }
             }
+        }
+        // A storm without suspensions draws no numbers for them.
+        for _ in
+            0..if self.suspensions.1 > 0 { rng.between(self.suspensions.0, self.suspensions.1) } else { 0 }
+        {
+            let (node, at_us) = (some_node(rng), rng.between(self.from_us, self.until_us));
+            let for_us = rng.between(100_000, self.longest_us).min(self.until_us - at_us);
+            plan.incidents.push((at_us, Incident::Suspend { node, for_us }));
         }
         plan
     }

@@ -554,3 +554,46 @@ proptest! {
         prop_assert!(queue.is_empty());
     }
 }
+
+/// Timers stand still while a machine is suspended, messages to it are lost, and it may read either clock.
+#[test]
+fn a_suspended_machine_stands_still_and_one_of_its_clocks_runs_on() {
+    struct Sleeper;
+
+    impl SimNode for Sleeper {
+        type Message = ();
+        type Timer = ();
+        /// The times of its timers on both clocks, and the number of messages.
+        type Disk = (Vec<(u64, u64)>, u32);
+
+        fn start(_: &mut Self::Disk, context: &mut NodeContext<'_, Self>) -> Self {
+            context.set_timer(100_000, ());
+            Self
+        }
+
+        fn receive(&mut self, disk: &mut Self::Disk, _: NodeId, (): (), _: &mut NodeContext<'_, Self>) {
+            disk.1 += 1;
+        }
+
+        fn wake(&mut self, disk: &mut Self::Disk, (): (), context: &mut NodeContext<'_, Self>) {
+            let times = (context.now_us() - Skew::EPOCH_US, context.awake_us() - Skew::EPOCH_US);
+            disk.0.push(times);
+            context.set_timer(100_000, ());
+        }
+    }
+
+    let mut world: World<Sleeper> = World::new(1, 2, LinkModel::default());
+    world.schedule(150_000, Incident::Suspend { node: 1, for_us: 1_000_000 });
+    world.run_until(200_000);
+    assert!(world.act(1, |_, _, _| ()).is_none(), "the processor stands still");
+    world.act(0, |_, _, context| context.send(1, ()));
+    world.run_until(1_149_999);
+    assert_eq!(world.disk(1).unwrap().0.len(), 1);
+    world.run_until(1_400_000);
+    let (times, messages) = world.disk(1).unwrap();
+    assert_eq!(
+        *times,
+        [(100_000, 100_000), (1_200_000, 200_000), (1_300_000, 300_000), (1_400_000, 400_000)]
+    );
+    assert_eq!((*messages, world.faults().suspended, world.faults().slept_through), (0, 1, 1));
+}

@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use holdoff_driver::faulty::DriverFault;
 use holdoff_driver::{Core, Roll, StepOf};
 use holdoff_sim::kernel::{self, SimRng};
-use holdoff_sim::kit::{Boot, FailedWrite, LostRecords, SimHost, Turn};
+use holdoff_sim::kit::{Boot, FailedWrite, LostRecords, SimHost, Turn, stall_us};
 use holdoff_testbed::fault::is_injected;
 
 use super::oracle::Oracle;
@@ -138,8 +138,10 @@ impl SimHost for LogHost {
         Ok(())
     }
 
-    fn write_us(_: u64, rng: &mut SimRng) -> u64 {
-        rng.between(500, WRITE_US)
+    fn write_us(now_us: u64, rng: &mut SimRng) -> u64 {
+        let stall_us = stall_us(now_us, FAULTS_US, rng);
+        Oracle::with(|oracle| oracle.ran.stalled += u64::from(stall_us.is_some()));
+        stall_us.unwrap_or_else(|| rng.between(500, WRITE_US))
     }
 
     fn observe(&mut self, core: &WatchedNode) {

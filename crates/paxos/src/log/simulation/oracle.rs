@@ -24,6 +24,8 @@ pub(super) struct RunReport {
     pub(super) transferred: u64,
     pub(super) failed_transfers: u64,
     pub(super) lost_for_good: u64,
+    /// Stalls of disks.
+    pub(super) stalled: u64,
     /// Runs that begin with at least five voters.
     pub(super) many_voters: u64,
     /// Entries and snapshots that a node has taken from a proof instead of from a leader.
@@ -35,7 +37,7 @@ pub(super) struct RunReport {
 
 impl RunReport {
     /// Returns the events that must occur in enough runs.
-    pub(super) fn events(&self) -> [(&'static str, u64); 9] {
+    pub(super) fn events(&self) -> [(&'static str, u64); 10] {
         [
             ("unstored", self.unstored),
             ("led again", self.leaders.saturating_sub(1)),
@@ -43,6 +45,7 @@ impl RunReport {
             ("snapshot installed", self.installed),
             ("leadership transferred", self.transferred),
             ("lost for good", self.lost_for_good),
+            ("stalled disk", self.stalled),
             ("five or more voters", self.many_voters),
             ("learned", self.learned),
             ("restored", self.restored),
@@ -61,6 +64,7 @@ impl RunReport {
         self.transferred += other.transferred;
         self.failed_transfers += other.failed_transfers;
         self.lost_for_good += other.lost_for_good;
+        self.stalled += other.stalled;
         self.many_voters += other.many_voters;
         self.learned += other.learned;
         self.restored += other.restored;
