@@ -1,6 +1,5 @@
 //! The only access to the clocks and to random numbers. Leases are measured with the clock of `holdoff-clock`.
 
-#[cfg(feature = "sqlite")]
 use std::time::Duration;
 
 use fastrand::Rng;
