@@ -203,7 +203,9 @@ pub enum RequestRefusal {
     #[error("the ballot does not belong to the sender and this slot")]
     ForeignBallot,
     /// The attempt is too far above the highest attempt that the acceptor has seen in the slot.
-    #[error("the attempt is too far above {highest}, the highest attempt in the slot: raise it in smaller steps")]
+    #[error(
+        "the attempt is too far above {highest}, the highest attempt in the slot: raise it in smaller steps"
+    )]
     AttemptTooHigh {
         /// The highest attempt that the acceptor has seen in the slot.
         highest: u64,

@@ -90,7 +90,8 @@ pub struct Transaction<G, D, A> {
 
 impl<G: Serialize, D: Serialize, A: Serialize> EntrySize for Transaction<G, D, A> {
     fn encoded_bytes(&self) -> usize {
-        postcard::serialize_with_flavor(self, postcard::ser_flavors::Size::default()).unwrap_or(usize::MAX >> 32)
+        postcard::serialize_with_flavor(self, postcard::ser_flavors::Size::default())
+            .unwrap_or(usize::MAX >> 32)
     }
 }
 
