@@ -155,6 +155,7 @@ impl Postgres {
     }
 
     /// Starts a standby of this cluster from a base backup. It receives no later change: it lags by all of them.
+    #[must_use]
     pub fn start_lagging_standby(&self, options: &Options) -> Self {
         let (account, directory) = Account::with_directory();
         let cleanup = CleanupProcess::over(&directory, &self.bin("pg_ctl"), account);

@@ -44,7 +44,7 @@ impl StoreClock {
         }
         let offset = |own| as_micros_i64(store).saturating_sub(as_micros_i64(own));
         let new = Offset { least: offset(received), most: offset(sent), seen_at: received };
-        let Some(last) = self.last.replace(new) else { return None };
+        let last = self.last.replace(new)?;
         let drift = as_micros_i64(received.saturating_sub(last.seen_at) / DRIFT);
         let (least, most) = (last.least.saturating_sub(drift), last.most.saturating_add(drift));
         let by =

@@ -222,11 +222,14 @@ fn an_absurd_attempt_is_refused_and_every_attempt_can_be_exceeded() {
         for absurd in [highest + MAX_ATTEMPT_JUMP + 1, u64::MAX / 2 - 1, u64::MAX] {
             let why = RequestRefusal::AttemptTooHigh { highest };
             let refused = AcceptorReply::Refused { slot: Some(slot), why };
-            assert_eq!(fixture.request(9, prepare(9, slot, absurd)), [refused.clone()]);
+            assert_eq!(fixture.request(9, prepare(9, slot, absurd)), std::slice::from_ref(&refused));
             let AcceptorRequest::Accept { value, .. } = accept(slot, None) else { panic!("a value") };
             let ballot = Ballot::new(slot, absurd, requester(9).node);
             let vote = Vote { ballot, value: value.clone() };
-            assert_eq!(fixture.request(9, AcceptorRequest::Decided { slot, vote }), [refused.clone()]);
+            assert_eq!(
+                fixture.request(9, AcceptorRequest::Decided { slot, vote }),
+                std::slice::from_ref(&refused)
+            );
             assert_eq!(
                 fixture.request(9, AcceptorRequest::Accept { slot, ballot, value, next: None }),
                 [refused]

@@ -253,6 +253,7 @@ async fn tokens_grow_after_all_lease_objects_were_deleted_or_the_cluster_was_rep
     in_time(check_history(test_store.node().await, delete)).await;
     let replace = async || {
         // An API server reports its time in whole seconds.
+        #[expect(clippy::disallowed_methods, reason = "the next second of the real clock")]
         let second = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
         let granted_in = second();
         until("the next second begins", async || second() > granted_in).await;
