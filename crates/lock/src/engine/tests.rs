@@ -22,7 +22,7 @@ const LEASE: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 struct TestStore {
     url: String,
-    folder: tempfile::TempDir,
+    _folder: tempfile::TempDir,
     table: Option<SharedTable>,
 }
 
@@ -30,17 +30,17 @@ impl TestStore {
     fn sqlite() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", folder.path().join("locks.db").display());
-        Self { url, folder, table: None }
+        Self { url, _folder: folder, table: None }
     }
 
     async fn postgres() -> Self {
         let url = tokio::task::spawn_blocking(|| Server::shared().create_database("locks")).await.unwrap();
-        Self { url, folder: tempfile::tempdir().unwrap(), table: None }
+        Self { url, _folder: tempfile::tempdir().unwrap(), table: None }
     }
 
     fn ledger() -> Self {
         let (url, folder) = ("a table in memory".to_owned(), tempfile::tempdir().unwrap());
-        Self { url, folder, table: Some(SharedTable::default()) }
+        Self { url, _folder: folder, table: Some(SharedTable::default()) }
     }
 
     fn is_postgres(&self) -> bool {

@@ -147,7 +147,10 @@ impl SimulatedStore {
     ) -> Result<(Response, Option<Notification>), Violation> {
         match request {
             StoreRequest::Acquire { .. } if now < self.grants_from => {
-                let refusal = AcquireRefusal { free_in: self.grants_from - now, ..AcquireRefusal::default() };
+                let refusal = AcquireRefusal {
+                    free_in: self.grants_from.saturating_sub(now),
+                    ..AcquireRefusal::default()
+                };
                 Ok((Response::Acquire(AcquireOutcome::Refused(refusal)), None))
             }
             StoreRequest::Acquire { owner, waits_for } => {
