@@ -77,7 +77,7 @@ mod tests {
         assert_eq!(clock.read(HOUR + MS * 100, MS * 110, MS * 112), None);
         let ahead = clock.read(HOUR * 2, MS * 210, MS * 212);
         let Some(ClockStep::Forward(by)) = ahead else { panic!("{ahead:?}") };
-        assert!(by > HOUR.saturating_sub(MS * 300) && by <= HOUR, "{by:?}");
+        assert!(by + MS * 300 > HOUR && by <= HOUR, "{by:?}");
         assert_eq!(clock.read(HOUR * 2 + MS * 100, MS * 310, MS * 312), None);
         let back = clock.read(HOUR, MS * 410, MS * 412);
         assert!(matches!(back, Some(ClockStep::Backward(by)) if by > HOUR), "{back:?}");
@@ -109,15 +109,16 @@ mod tests {
         /// Whatever the latencies, and although one clock is a percent faster.
         #[test]
         fn a_clock_that_is_not_set_reports_no_step(
-            rate_ppm in 990_000_u64..=1_010_000,
+            drift in -10_000_i64..=10_000,
             readings in prop::collection::vec((0_u64..60_000, 0_u64..5_000, 0_u64..=1000), 1..50),
         ) {
             let (mut clock, mut now) = (StoreClock::default(), 0);
-            for (pause, latency, per_mille) in readings {
+            for (pause, latency, thousandths) in readings {
                 let sent = now + pause;
                 now = sent + latency;
-                let read_us = (sent * 1000 + latency * per_mille) * rate_ppm / 1_000_000;
-                let store = HOUR + Duration::from_micros(read_us);
+                let read_us = sent * 1000 + latency * thousandths;
+                let drifted_us = read_us.saturating_add_signed(i64::try_from(read_us).unwrap() * drift / 1_000_000);
+                let store = HOUR + Duration::from_micros(drifted_us);
                 let step = clock.read(store, Duration::from_millis(sent), Duration::from_millis(now));
                 prop_assert_eq!(step, None);
             }
@@ -127,20 +128,17 @@ mod tests {
         #[test]
         fn every_step_is_reported(
             latencies in prop::collection::vec(0_u64..1_000, 2..20),
-            step in 2_000_u64..100_000,
-            is_forward: bool,
+            step_ms in prop_oneof![2_000_i64..100_000, -100_000_i64..-2_000],
         ) {
-            let (mut clock, mut now) = (StoreClock::default(), 0);
+            // The own clock starts an hour before the first reading.
+            let (mut clock, mut now_ms, ms) = (StoreClock::default(), 3_600_000, Duration::from_millis);
             for latency in &latencies {
-                clock.read(HOUR + Duration::from_millis(now), Duration::from_millis(now), Duration::from_millis(now + latency));
-                now += latency + 100;
+                clock.read(ms(now_ms), ms(now_ms), ms(now_ms + latency));
+                now_ms += latency + 100;
             }
-            let store = HOUR + Duration::from_millis(now);
-            let by = Duration::from_millis(step);
-            let store = if is_forward { store + by } else { store.saturating_sub(by) };
-            let found = clock.read(store, Duration::from_millis(now), Duration::from_millis(now));
-            prop_assert_eq!(matches!(found, Some(ClockStep::Forward(_))), is_forward);
-            prop_assert_eq!(matches!(found, Some(ClockStep::Backward(_))), !is_forward);
+            let found = clock.read(ms(now_ms.saturating_add_signed(step_ms)), ms(now_ms), ms(now_ms));
+            prop_assert_eq!(matches!(found, Some(ClockStep::Forward(_))), step_ms > 0);
+            prop_assert_eq!(matches!(found, Some(ClockStep::Backward(_))), step_ms < 0);
         }
     }
 }

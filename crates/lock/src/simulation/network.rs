@@ -147,10 +147,8 @@ impl SimulatedStore {
     ) -> Result<(Response, Option<Notification>), Violation> {
         match request {
             StoreRequest::Acquire { .. } if now < self.grants_from => {
-                let refusal = AcquireRefusal {
-                    free_in: self.grants_from.saturating_sub(now),
-                    ..AcquireRefusal::default()
-                };
+                let free_in = self.grants_from.saturating_sub(now);
+                let refusal = AcquireRefusal { free_in, ..AcquireRefusal::default() };
                 Ok((Response::Acquire(AcquireOutcome::Refused(refusal)), None))
             }
             StoreRequest::Acquire { owner, waits_for } => {

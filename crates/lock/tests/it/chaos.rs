@@ -11,7 +11,7 @@
 
 mod check;
 mod faults;
-mod resource;
+pub(crate) mod resource;
 mod worker;
 
 use std::sync::{Arc, Mutex};

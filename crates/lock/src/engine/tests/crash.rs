@@ -7,7 +7,7 @@ use metrics_util::CompositeKey;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use tokio::time::Instant;
 
-use super::{LEASE, TestStore, granted, key, nonce, refused, request, waiting, with_lease};
+use super::{LEASE, TestStore, granted, granted_at_last, key, nonce, refused, request, waiting, with_lease};
 use crate::engine::postgres::PostgresStore;
 use crate::notify::Notification;
 use crate::store::{AcquireOutcome, AcquireRefusal, AcquireRequest, LeaseStore};
@@ -166,6 +166,21 @@ async fn a_clock_that_was_set_back_over_a_crash_repeats_no_token() {
         }
     };
     assert!(next > lost, "{next} after {lost}");
+}
+
+/// The grant to the second client is lost. Its token may be in use, so the first client must not renew its lower one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_whose_lease_has_expired_does_not_return_after_a_crash() {
+    let server = forgetful().await;
+    let store = PostgresStore::open(&server.create_database("crash")).await.unwrap();
+    let (key, lease) = (key("a"), Duration::from_millis(200));
+    let token = granted(&store, &with_lease(lease, request(&key, 1))).await;
+    granted_at_last(&store, &with_lease(lease, request(&key, 2))).await;
+    server.restart_immediately();
+    assert_eq!(granted_to(&store, &key, 2).await, None, "the crash has lost the grant");
+    assert!(!store.renew(&key, nonce(1), token, LEASE).await.unwrap(), "before the recovery");
+    assert!(matches!(answer(&store, &request(&key, 3)).await, AcquireOutcome::Refused(_)));
+    assert!(!store.renew(&key, nonce(1), token, LEASE).await.unwrap(), "after the recovery");
 }
 
 /// Returns the steps of the store's clock that were counted since the last call, by direction.

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use holdoff_lock::{Error, Locks, Settings, Token};
 use holdoff_testbed::{Options, Postgres};
@@ -11,6 +11,7 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams};
 use sqlx::Connection as _;
 
+use crate::chaos::resource::now_us;
 use crate::conformance::test_store::{
     CONDITION_TIMEOUT, SECOND, TestStore, acquire, in_time, inspect, on_every_store, pass, until,
 };
@@ -253,10 +254,8 @@ async fn tokens_grow_after_all_lease_objects_were_deleted_or_the_cluster_was_rep
     in_time(check_history(test_store.node().await, delete)).await;
     let replace = async || {
         // An API server reports its time in whole seconds.
-        #[expect(clippy::disallowed_methods, reason = "the next second of the real clock")]
-        let second = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
-        let granted_in = second();
-        until("the next second begins", async || second() > granted_in).await;
+        let second = now_us() / 1_000_000;
+        until("the next second begins", async || now_us() / 1_000_000 > second).await;
         anew.push(TestStore::stand_in().await);
         test_store.node_at(&anew.last().unwrap().store).await
     };
