@@ -81,4 +81,4 @@ console.log("signals:", signals.at(-1).occurrences, tasks.size === 1 ? "of one t
 
 const first = await locked(dedup, async (token) => token);
 const second = await locked(dedup, async (token) => token);
-console.log(second > first ? "lock: tokens grow" : "lock: tokens do not grow");
+console.log(BigInt(second) > BigInt(first) ? "lock: tokens grow" : "lock: tokens do not grow");

@@ -102,4 +102,4 @@ if __name__ == "__main__":
     with lock as first:
         pass
     with Lock(lock.key) as second:
-        print("lock: tokens grow" if second > first else "lock: tokens do not grow")
+        print("lock: tokens grow" if int(second) > int(first) else "lock: tokens do not grow")

@@ -39,7 +39,7 @@ call_api /v1/signals --json "$alarm" > /dev/null
 echo "signals: $(call_api /v1/signals --json "$alarm" | value occurrences) of one task"
 
 held=$(call_api /v1/locks/acquire --json "{\"key\": \"$key\", \"lease\": \"30s\", \"wait\": \"20s\"}")
-proof="{\"key\": \"$key\", \"token\": $(echo "$held" | value token), \"lock\": \"$(echo "$held" | value lock)\"}"
+proof="{\"key\": \"$key\", \"token\": \"$(echo "$held" | value token)\", \"lock\": \"$(echo "$held" | value lock)\"}"
 call_api /v1/locks/renew --json "$proof" > /dev/null
 call_api /v1/locks/release --json "$proof" > /dev/null
 echo "lock: acquired, renewed and released"
