@@ -26,6 +26,8 @@ usage: cargo xtask TASK
                         queries, server, council, ledger
   soak [council|ledger|server] runs the long tests: ten million inputs for each fuzz target, ten minutes of chaos, ten
                         minutes of load, a hundred thousand seeds of the council and of the ledger
+  soak jepsen           runs ledgers in network namespaces under four kinds of faults, ten minutes each, and checks the
+                        histories of their clients; HOLDOFF_JEPSEN_SECONDS sets another length
   n-minus-one           runs the previous release beside this one on one store (from version 0.2.0 on)
   schema                regenerates the JSON schema and the test vectors
   openapi               regenerates the API document
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         ["soak", "council"] => soak::council(),
         ["soak", "ledger"] => soak::ledger(),
         ["soak", "server"] => soak::server(),
+        ["soak", "jepsen"] => soak::jepsen(),
         ["schema"] => generated::schema(),
         ["openapi"] => generated::openapi(),
         ["api"] => api::run(),

@@ -3,14 +3,18 @@
 //! The defaults of their lengths are here; environment variables override them, for a shorter or a longer
 //! run.
 
-use crate::run::{TaskResult, bench, cargo};
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use crate::run::{TaskResult, bench, cargo, cargo_command};
 
 /// Runs `cargo xtask soak`.
 pub(crate) fn run() -> TaskResult {
     pure_and_chaos()?;
     council()?;
     ledger()?;
-    server()
+    server()?;
+    jepsen()
 }
 
 /// Runs `cargo xtask soak council`: a hundred thousand seeds of fault injection, ten million requests to a
@@ -39,6 +43,34 @@ pub(crate) fn ledger() -> TaskResult {
         ["test", "-p", "holdoff-ledger", "--all-features", "--lib", "one_history", "--", "--nocapture"];
     run_long(&seeds, &[("HOLDOFF_SEEDS", "100000")])?;
     cargo(&["run", "--release", "--quiet", "--", "sim", "election", "--all"], &[])
+}
+
+/// Runs `cargo xtask soak jepsen`: ten minutes of each kind of faults. Prints the rows of the table again at the end.
+pub(crate) fn jepsen() -> TaskResult {
+    const SECONDS: (&str, &str) = ("HOLDOFF_JEPSEN_SECONDS", "600");
+    let environment = if std::env::var_os(SECONDS.0).is_none() { vec![SECONDS] } else { Vec::new() };
+    // The same build as that of `cargo xtask test`: other features would rebuild the whole workspace.
+    let tests = ["test", "--workspace", "--all-features", "--test", "it", "ledger::jepsen::"];
+    let mut child = cargo_command(&tests, &environment)
+        .args(["--", "--nocapture", "--test-threads=1"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("cannot run cargo: {error}"))?;
+    let mut table = vec![
+        "| faults | times | operations | acknowledged writes | unknown | anomalies | longest time without an acknowledged write |"
+            .to_owned(),
+        "|---|---|---|---|---|---|---|".to_owned(),
+    ];
+    let output = child.stdout.take().ok_or("cargo has no output")?;
+    for line in BufReader::new(output).lines().map_while(Result::ok) {
+        println!("{line}");
+        if line.starts_with('|') {
+            table.push(line);
+        }
+    }
+    println!("\n{}", table.join("\n"));
+    let status = child.wait().map_err(|error| format!("cannot wait for cargo: {error}"))?;
+    if status.success() { Ok(()) } else { Err("a test failed; its messages are above".to_owned()) }
 }
 
 fn run_long(arguments: &[&str], environment: &[(&str, &str)]) -> TaskResult {

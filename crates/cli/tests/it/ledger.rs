@@ -7,6 +7,8 @@
 mod cluster;
 mod disks;
 mod environment;
+#[cfg(target_os = "linux")]
+mod jepsen;
 mod leaders;
 mod linear;
 mod locks;

@@ -25,8 +25,12 @@ impl Process {
         BufReader::new(self.0.stdout.take().unwrap()).lines().map_while(Result::ok)
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
+    }
+
     pub(crate) fn signal(&self, name: &str) {
-        let id = self.0.id().to_string();
+        let id = self.id().to_string();
         assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
     }
 

@@ -82,6 +82,29 @@ impl Daemon {
         self.process.is_some()
     }
 
+    /// Returns the id of the running process.
+    pub(crate) fn process_id(&self) -> u32 {
+        self.process.as_ref().unwrap().id()
+    }
+
+    /// Copies the directory of its node. The daemon must not run.
+    pub(crate) fn back_up(&self) {
+        copy_files(&self.ledger(), &self.folder.join("backup"));
+    }
+
+    /// Replaces the directory of its node by the last copy. The daemon must not run.
+    pub(crate) fn restore(&self) {
+        copy_files(&self.folder.join("backup"), &self.ledger());
+    }
+
+    /// Starts the daemon without its store: its node joins the ledger of this member again, under the same key.
+    pub(crate) fn join_again(&mut self, member: &str) {
+        std::fs::remove_file(self.ledger().join("default.redb")).unwrap();
+        let made = self.init_or_join(Some(member));
+        assert_eq!((made.code, made.json["key"].as_str()), (0, Some(&*self.key)), "{made:?}");
+        self.start();
+    }
+
     /// Sends SIGKILL.
     pub(crate) fn kill(&mut self) {
         self.process.take().unwrap().kill();
@@ -123,9 +146,20 @@ impl Daemon {
     }
 }
 
+/// Replaces a directory by a copy of another one.
+fn copy_files(from: &Path, to: &Path) {
+    let _ = std::fs::remove_dir_all(to);
+    std::fs::create_dir(to).unwrap();
+    for file in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        std::fs::copy(file.path(), to.join(file.file_name())).unwrap();
+    }
+}
+
 pub(crate) struct Cluster {
     pub(crate) daemons: Vec<Daemon>,
-    _folder: TempDir,
+    /// The number of daemons that have replaced others.
+    replaced: usize,
+    folder: TempDir,
 }
 
 impl Cluster {
@@ -149,7 +183,7 @@ impl Cluster {
             daemon.init_and_start(daemons.first().map(Daemon::contact).as_deref());
             daemons.push(daemon);
         }
-        let cluster = Self { daemons, _folder: folder };
+        let cluster = Self { daemons, replaced: 0, folder };
         let [founder, others @ ..] = cluster.daemons.as_slice() else { panic!("no daemon") };
         until("the founder leads", || role(&founder.access, "leader"));
         for daemon in others {
@@ -157,6 +191,29 @@ impl Cluster {
         }
         cluster.until_all_vote();
         cluster
+    }
+
+    /// Replaces a killed daemon by a new one at the same address, whose node has another key.
+    pub(crate) fn replace(&mut self, environment: &impl Environment, number: usize) {
+        self.replaced += 1;
+        let folder = self.folder.path().join(format!("replaced-{}", self.replaced));
+        let (access, node) = (environment.access(number), environment.node(number));
+        let daemon = Daemon::new(access, node, &folder, number);
+        let old = std::mem::replace(&mut self.daemons[number], daemon);
+        std::fs::remove_dir_all(&old.folder).unwrap();
+        let other = &self.daemons[self.others(number)[0]];
+        let (access, member) = (other.access.clone(), other.contact());
+        until("the killed member is removed", || {
+            let output = access.try_run(&["members", "remove", &old.key]);
+            if output.code == 0 || output.err.contains("is not a member") { Ok(()) } else { Err(output.err) }
+        });
+        let daemon = &mut self.daemons[number];
+        daemon.init_and_start(Some(&member));
+        until("the new member is added", || {
+            let output = access.try_run(&["members", "add", &daemon.contact(), "--name", &daemon.name]);
+            if output.code == 0 { Ok(()) } else { Err(output.err) }
+        });
+        self.until_all_vote();
     }
 
     pub(crate) fn until_all_vote(&self) {

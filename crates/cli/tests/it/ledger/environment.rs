@@ -3,10 +3,14 @@
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 pub(crate) use holdoff_testbed::CONDITION_TIMEOUT;
 use serde_json::Value;
+use tokio::runtime;
+use tokio::sync::oneshot;
 
 /// The environment in which daemons run.
 pub(crate) trait Environment {
@@ -96,6 +100,78 @@ impl CommandOutput {
     }
 }
 
+/// A thread in the network of a daemon, which sends requests to the daemon for other threads.
+pub(crate) struct Gateway {
+    runtime: runtime::Handle,
+    client: reqwest::Client,
+    url: String,
+    /// Ends the thread when it is dropped.
+    _end: oneshot::Sender<()>,
+}
+
+/// The response to a request.
+pub(crate) enum Reply {
+    Response(u16, Value),
+    /// The daemon accepted no connection.
+    NotSent,
+    /// The daemon may have received the request.
+    Lost,
+}
+
+impl Gateway {
+    pub(crate) fn open(access: &DaemonAccess) -> Self {
+        let (space, url) = (access.before.last().cloned(), format!("http://{}", access.listen));
+        let (started, starts) = mpsc::channel();
+        let (end, ended) = oneshot::channel();
+        thread::spawn(move || {
+            if let Some(space) = space {
+                enter(&space);
+            }
+            let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            started.send(runtime.handle().clone()).unwrap();
+            // The sender sends nothing: its end is the signal.
+            let _: Result<(), _> = runtime.block_on(ended);
+        });
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        Self { runtime: starts.recv().unwrap(), client, url, _end: end }
+    }
+
+    /// Sends a request with this body, or without one if it is null.
+    pub(crate) fn send(&self, path: &str, body: &Value, timeout: Duration) -> Reply {
+        let url = format!("{}{path}", self.url);
+        let request = if body.is_null() { self.client.get(url) } else { self.client.post(url).json(body) };
+        let request = request.timeout(timeout);
+        let (replied, reply) = mpsc::channel();
+        self.runtime.spawn(async move {
+            let response = match request.send().await {
+                Ok(response) => response,
+                Err(error) => {
+                    return replied.send(if error.is_connect() { Reply::NotSent } else { Reply::Lost });
+                }
+            };
+            let status = response.status().as_u16();
+            let body = response.json().await;
+            replied.send(body.map_or(Reply::Lost, |body| Reply::Response(status, body)))
+        });
+        reply.recv().unwrap()
+    }
+}
+
+/// Moves this thread into a network namespace.
+#[cfg(target_os = "linux")]
+fn enter(space: &str) {
+    use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+    use std::os::fd::AsFd;
+
+    let space = std::fs::File::open(Path::new("/run/netns").join(space)).unwrap();
+    move_into_link_name_space(space.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+}
+
+#[cfg(not(target_os = "linux"))]
+fn enter(_: &str) {
+    unreachable!("network namespaces exist on Linux only");
+}
+
 /// All daemons on loopback, with separate ports.
 pub(crate) struct Loopback {
     ports: Vec<(u16, u16)>,
@@ -166,9 +242,20 @@ impl Namespaces {
         self.plug(numbers, "x");
     }
 
-    /// Heals the partition.
+    /// Drops all packets from one daemon to another. Packets in the other direction still arrive.
+    pub(crate) fn cut(&self, from: usize, to: usize) {
+        // No interface has this hardware address.
+        let nowhere = format!("10.214.{}.{} lladdr 02:00:00:00:00:01", self.net, to + 1);
+        ip(&format!("-n {} neigh replace {nowhere} dev eth0 nud permanent", self.space(from))).unwrap();
+    }
+
+    /// Heals the partition and all cuts.
     pub(crate) fn heal(&self) {
-        self.plug(&(0..self.count).collect::<Vec<_>>(), "");
+        let all: Vec<_> = (0..self.count).collect();
+        self.plug(&all, "");
+        for number in all {
+            ip(&format!("-n {} neigh flush dev eth0 nud permanent", self.space(number))).unwrap();
+        }
     }
 
     fn plug(&self, numbers: &[usize], side: &str) {

@@ -74,7 +74,7 @@ fn lock(access: &DaemonAccess, words: &[&str]) -> Command {
     command
 }
 
-fn run_lock(access: &DaemonAccess, words: &[&str]) -> CommandOutput {
+pub(crate) fn run_lock(access: &DaemonAccess, words: &[&str]) -> CommandOutput {
     CommandOutput::of(&lock(access, words).output().unwrap())
 }
 
