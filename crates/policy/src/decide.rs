@@ -272,6 +272,22 @@ mod tests {
     }
 
     #[test]
+    fn decisions_have_the_words_of_output_logs_and_metrics() {
+        let retry = Decision::Retry { after: Duration::ZERO };
+        let names = [retry, Decision::Refresh, Decision::HandOff].map(|decision| decision.name());
+        assert_eq!(names, ["retry", "refresh", "hand_off"]);
+        let reasons = [
+            (GiveUpReason::Permanent, "permanent"),
+            (GiveUpReason::Exhausted, "exhausted"),
+            (GiveUpReason::Deadline, "deadline"),
+            (GiveUpReason::RetryAfter, "retry_after_too_long"),
+        ];
+        for (reason, name) in reasons {
+            assert_eq!(Decision::GiveUp(reason).name(), name);
+        }
+    }
+
+    #[test]
     fn the_table_and_the_full_decision_agree() {
         let mut rng = fastrand::Rng::with_seed(3);
         for policy in crate::PRESETS.iter().filter_map(|(name, _)| Policy::preset(name)) {
