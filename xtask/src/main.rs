@@ -3,6 +3,7 @@
 
 mod api;
 mod generated;
+mod mutants;
 mod n_minus_one;
 mod requirements;
 mod run;
@@ -28,6 +29,7 @@ usage: cargo xtask TASK
                         minutes of load, a hundred thousand seeds of the council and of the ledger
   soak jepsen           runs ledgers in network namespaces under four kinds of faults, ten minutes each, and checks the
                         histories of their clients; HOLDOFF_JEPSEN_SECONDS sets another length
+  soak mutants [NAME]   changes the code of the pure cores, or of those with this name, and runs the tests that must fail
   n-minus-one           runs the previous release beside this one on one store (from version 0.2.0 on)
   schema                regenerates the JSON schema and the test vectors
   openapi               regenerates the API document
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         ["soak", "ledger"] => soak::ledger(),
         ["soak", "server"] => soak::server(),
         ["soak", "jepsen"] => soak::jepsen(),
+        ["soak", "mutants", names @ ..] => mutants::run(names),
         ["schema"] => generated::schema(),
         ["openapi"] => generated::openapi(),
         ["api"] => api::run(),
