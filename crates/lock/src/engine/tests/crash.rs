@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::{LEASE, TestStore, granted, granted_at_last, key, nonce, refused, request, waiting, with_lease};
 use crate::engine::postgres::PostgresStore;
 use crate::notify::Notification;
-use crate::store::{AcquireOutcome, AcquireRefusal, AcquireRequest, LeaseStore};
+use crate::store::{AcquireOutcome, AcquireRefusal, AcquireRequest, LeaseStore, Result};
 use crate::{LockKey, Token};
 
 /// Starts a server that keeps asynchronous commits in memory for long: a crash loses every commit that did not wait for
@@ -22,25 +22,22 @@ async fn forgetful() -> Server {
 }
 
 /// Asks until the server is back: each dead connection fails once.
-async fn granted_to(store: &PostgresStore, key: &LockKey, number: u128) -> Option<Token> {
+async fn until_answered<T>(call: impl AsyncFn() -> Result<T>) -> T {
     loop {
-        match store.granted(key, nonce(number)).await {
-            Ok(found) => return found,
+        match call().await {
+            Ok(answer) => return answer,
             Err(error) => assert!(error.is_transient(), "{error}"),
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
-/// Asks until there is a response.
+async fn granted_to(store: &PostgresStore, key: &LockKey, number: u128) -> Option<Token> {
+    until_answered(async || store.granted(key, nonce(number)).await).await
+}
+
 async fn answer(store: &PostgresStore, request: &AcquireRequest) -> AcquireOutcome {
-    loop {
-        match store.try_acquire(request).await {
-            Ok(answer) => return answer,
-            Err(error) => assert!(error.is_transient(), "{error}"),
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until_answered(async || store.try_acquire(request).await).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -178,9 +175,10 @@ async fn a_holder_whose_lease_has_expired_does_not_return_after_a_crash() {
     granted_at_last(&store, &with_lease(lease, request(&key, 2))).await;
     server.restart_immediately();
     assert_eq!(granted_to(&store, &key, 2).await, None, "the crash has lost the grant");
-    assert!(!store.renew(&key, nonce(1), token, LEASE).await.unwrap(), "before the recovery");
+    let renewed = async || until_answered(async || store.renew(&key, nonce(1), token, LEASE).await).await;
+    assert!(!renewed().await, "before the recovery");
     assert!(matches!(answer(&store, &request(&key, 3)).await, AcquireOutcome::Refused(_)));
-    assert!(!store.renew(&key, nonce(1), token, LEASE).await.unwrap(), "after the recovery");
+    assert!(!renewed().await, "after the recovery");
 }
 
 /// Returns the steps of the store's clock that were counted since the last call, by direction.

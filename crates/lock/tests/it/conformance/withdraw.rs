@@ -11,8 +11,8 @@ use rustix::process::Signal;
 use tokio_util::sync::CancellationToken;
 
 use crate::conformance::test_store::{
-    CONDITION_TIMEOUT, Proxy, SECOND, TestStore, acquire, held_with, in_time, inspect, on_every_store,
-    on_shared_stores, pass, until,
+    CONDITION_TIMEOUT, Proxy, SECOND, TestStore, acquire, count_tokens, held_with, in_time, inspect,
+    on_every_store, on_shared_stores, pass, until,
 };
 
 /// Waits until the store has recorded this number of waiters, if it records waiters.
@@ -25,6 +25,7 @@ async fn until_recorded(test_store: &TestStore, locks: &Locks, count: u32) {
 
 async fn a_dropped_or_cancelled_waiter_leaves_no_state_behind(test_store: TestStore) {
     let (locks, other) = (test_store.node().await, test_store.node().await);
+    count_tokens(&locks).await;
     let holder = acquire(&locks, "ledger").await;
 
     let dropped = tokio::spawn(other.acquire("ledger").wait(CONDITION_TIMEOUT).into_future());
@@ -81,6 +82,7 @@ async fn an_acquisition_aborted_at_any_time_leaves_the_lock_free(test_store: Tes
 /// holds the lock until its lease expires, and the token shows it. This cannot happen in every round.
 async fn a_killed_waiter_does_not_block_other_contenders(test_store: TestStore) {
     let (locks, other) = (test_store.node().await, test_store.node().await);
+    count_tokens(&locks).await;
     for _ in 0..5 {
         let mut killed = test_store.process().await;
         let holder = acquire(&locks, "ledger").await;
@@ -109,6 +111,7 @@ async fn assert_executed_once(
     lose_next: impl Fn(),
     lost: impl Fn() -> usize,
 ) {
+    count_tokens(locks).await;
     pass(locks, "ledger").await;
     let before = pass(locks, "ledger").await;
     lose_next();
