@@ -15,7 +15,6 @@ use crate::ledger::disks::SlowDisk;
 use crate::ledger::environment::{Gateway, Namespaces, Reply, until};
 use crate::ledger::leaders::Ending;
 use crate::ledger::linear::{self, Clients, Figures};
-use crate::ledger::locks::run_lock;
 
 /// The length of a test, in seconds.
 const SECONDS_VARIABLE: &str = "HOLDOFF_JEPSEN_SECONDS";
@@ -311,5 +310,5 @@ impl Grants {
 
 /// Reads a token: a number, or a string of digits.
 fn number(token: &Value) -> u64 {
-    token.as_u64().unwrap_or_else(|| token.as_str().unwrap().parse().unwrap())
+    token.as_str().unwrap().parse().unwrap()
 }
