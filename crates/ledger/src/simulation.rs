@@ -70,7 +70,7 @@ const STORM: Storm = Storm {
     crashes: (1, 7),
     cuts: (0, 5),
     cut_share: 0.7,
-    suspensions: (0, 3),
+    suspensions: (0, 2),
     longest_us: 1_500_000,
 };
 
@@ -107,6 +107,9 @@ pub(crate) fn run(seed: u64) -> Result<EventCounts, FailedRun> {
         let drift_ppm = i32::try_from(rng.between(0, 40_000)).unwrap() - 20_000;
         world.set_skew(node, Skew { offset_us: 0, drift_ppm });
     }
+    STORM.suspend_exposed(&mut world, &mut rng, |world, node| {
+        world.node(node).and_then(|machine| Some(machine.core()?.is_ready())).unwrap_or(false)
+    });
     let times = rng.between(1, 2);
     STORM.crash_exposed(&mut world, &mut rng, lost, times, |world, node| {
         let me = world.node(node).and_then(|machine| Some(machine.core()?.me));

@@ -252,7 +252,7 @@ impl LedgerHost {
 
     /// Submits the requests of clients, at any node.
     fn submit_requests(&mut self, turn: &mut Turn<'_, '_, Self>) {
-        let now_us = turn.now_us().saturating_sub(kernel::Skew::EPOCH_US);
+        let now_us = turn.wall_us().saturating_sub(kernel::Skew::EPOCH_US);
         if now_us >= QUIET_US {
             return;
         }
@@ -335,7 +335,7 @@ impl LedgerHost {
             let violation = Violation::EndedTwice { submission, outcome: Box::new(outcome.clone()) };
             return Oracle::with(|oracle| oracle.violations.push(violation));
         };
-        let now_us = turn.now_us().saturating_sub(kernel::Skew::EPOCH_US);
+        let now_us = turn.wall_us().saturating_sub(kernel::Skew::EPOCH_US);
         let healed_us = now_us.saturating_sub(super::FAULTS_US);
         let birth = Oracle::with(|oracle| oracle.ended(self.me, tx_id, outcome));
         let Outcome::Unknown { absent_through } = outcome else { return };

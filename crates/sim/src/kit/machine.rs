@@ -183,9 +183,14 @@ impl<H: SimHost> Boot<'_, '_, H> {
         self.context.nodes()
     }
 
-    /// Returns the time on the machine's own clock.
+    /// Returns the time on the clock that the core reads.
     pub fn now_us(&self) -> u64 {
         clock_us(self.context)
+    }
+
+    /// Returns the time on the machine's own clock, which never stands still.
+    pub fn wall_us(&self) -> u64 {
+        self.context.now_us()
     }
 
     /// Returns the random number stream of the machine.
@@ -333,7 +338,7 @@ impl<H: SimHost> SimDisk<H> {
             && let Some(queue) = self.queue.take()
         {
             self.transaction = Some(queue);
-            let after_us = H::write_us(clock_us(context), context.rng());
+            let after_us = H::write_us(context.now_us(), context.rng());
             context.set_timer(after_us, MachineTimer(process, TimerKind::Written));
         }
     }

@@ -101,19 +101,46 @@ impl Storm {
     ) {
         for _ in 0..times {
             let at_us = world.now_us() + rng.between(self.from_us, self.until_us / 2);
-            world.run_until(at_us.min(self.until_us));
-            while world.now_us() < self.until_us {
-                if let Some(node) = (0..world.nodes()).find(|node| is_exposed(world, *node)) {
-                    world.inject(Incident::Crash(node));
-                    let again_us = world.now_us() + self.down_us(rng);
-                    if Some(node) != lost {
-                        world.schedule(again_us, Incident::Restart(node));
-                    }
-                    break;
+            if let Some(node) = self.find_exposed(world, at_us, &is_exposed) {
+                world.inject(Incident::Crash(node));
+                let again_us = world.now_us() + self.down_us(rng);
+                if Some(node) != lost {
+                    world.schedule(again_us, Incident::Restart(node));
                 }
-                world.run_until(world.now_us() + 1_000);
             }
         }
+    }
+
+    /// Suspends a machine at a moment at which `is_exposed` finds one, such as a leader with a lease.
+    pub fn suspend_exposed<N: SimNode>(
+        &self,
+        world: &mut World<N>,
+        rng: &mut SimRng,
+        is_exposed: impl Fn(&World<N>, NodeId) -> bool,
+    ) {
+        let at_us = world.now_us() + rng.between(self.from_us, self.until_us / 4);
+        if let Some(node) = self.find_exposed(world, at_us, &is_exposed) {
+            let for_us = rng.between(100_000, self.longest_us).min(self.until_us - world.now_us());
+            world.inject(Incident::Suspend { node, for_us });
+        }
+    }
+
+    /// Runs until this time, and on until a node is exposed.
+    fn find_exposed<N: SimNode>(
+        &self,
+        world: &mut World<N>,
+        at_us: u64,
+        is_exposed: &impl Fn(&World<N>, NodeId) -> bool,
+    ) -> Option<NodeId> {
+        world.run_until(at_us.min(self.until_us));
+        while world.now_us() < self.until_us {
+            let exposed = (0..world.nodes()).find(|node| is_exposed(world, *node));
+            if exposed.is_some() {
+                return exposed;
+            }
+            world.run_until(world.now_us() + 1_000);
+        }
+        None
     }
 
     fn down_us(&self, rng: &mut SimRng) -> u64 {

@@ -253,7 +253,7 @@ fn every_kind_of_fault_is_counted() {
         scene.world.schedule(40_000, Incident::Crash(2));
         scene.world.schedule(70_000, Incident::Restart(2));
         scene.world.schedule(75_000, Incident::Crash(2));
-        scene.world.schedule(20_000, Incident::Suspend { node: 3, for_us: 5_000 });
+        scene.world.schedule(10_000, Incident::Suspend { node: 3, for_us: 50_000 });
         for message in 0..100 {
             scene.send(message % NODES, (message / NODES) % NODES);
             scene.perform(Action::Steps(1));
