@@ -194,8 +194,8 @@ fn leaders_are_suspended_during_lease_reads() {
     storm.report();
 }
 
-/// The operator's manual: a node whose store was restored joins again as a new node. When a whole ledger was restored, the
-/// operator raises the fencing epoch before any client asks for a lock.
+/// The operator's manual: a node whose store was restored joins again as a new node. A whole ledger that was restored needs
+/// no act of the operator: tokens are times.
 #[test]
 fn tokens_grow_when_nodes_and_ledgers_are_restored() {
     let in_ledger = |_, daemon: &mut Daemon| daemon.variables.push(("HOLDOFF_LOCK_LEDGER", "default"));
