@@ -70,7 +70,7 @@ const STORM: Storm = Storm {
     crashes: (1, 7),
     cuts: (0, 5),
     cut_share: 0.7,
-    suspensions: (0, 2),
+    suspensions: (0, 1),
     longest_us: 1_500_000,
 };
 
@@ -85,9 +85,9 @@ pub(crate) struct FailedRun {
 pub(crate) fn run(seed: u64) -> Result<EventCounts, FailedRun> {
     let mut rng = SimRng::of(seed, u64::MAX);
     let nodes = u32::try_from(rng.between(3, 7)).unwrap();
-    let (voters_change, a_disk_is_lost) = (rng.happens(0.6), rng.happens(0.5));
+    let (voters_change, a_disk_is_lost) = (rng.happens(0.6), rng.happens(0.6));
     // At most one of three voters is lost: for good, or with its disk.
-    let lost = (!a_disk_is_lost && rng.happens(0.8))
+    let lost = (!a_disk_is_lost && rng.happens(0.9))
         .then(|| u32::try_from(rng.between(0, u64::from(nodes - 1))).unwrap());
     let all_vote = rng.happens(0.35);
     let some = u32::try_from(rng.between(3, u64::from(nodes))).unwrap();
@@ -107,9 +107,11 @@ pub(crate) fn run(seed: u64) -> Result<EventCounts, FailedRun> {
         let drift_ppm = i32::try_from(rng.between(0, 40_000)).unwrap() - 20_000;
         world.set_skew(node, Skew { offset_us: 0, drift_ppm });
     }
-    STORM.suspend_exposed(&mut world, &mut rng, |world, node| {
-        world.node(node).and_then(|machine| Some(machine.core()?.is_ready())).unwrap_or(false)
-    });
+    if rng.happens(0.3) {
+        STORM.suspend_exposed(&mut world, &mut rng, |world, node| {
+            world.node(node).and_then(|machine| Some(machine.core()?.is_ready())).unwrap_or(false)
+        });
+    }
     let times = rng.between(1, 2);
     STORM.crash_exposed(&mut world, &mut rng, lost, times, |world, node| {
         let me = world.node(node).and_then(|machine| Some(machine.core()?.me));

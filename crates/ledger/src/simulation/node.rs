@@ -37,6 +37,8 @@ pub(super) struct LedgerHost {
     submissions: BTreeMap<SubmissionId, TxId>,
     /// The last term of which this node has stored entries as the leader.
     counted: Option<log::Term>,
+    /// The time of the last tick, by a clock that does not stand still.
+    ticked_us: u64,
 }
 
 /// The content of a disk.
@@ -131,7 +133,10 @@ impl SimHost for LedgerHost {
         let ledger = FaultyLedger::new(me, options, TestNotary(me), store, now_us, roll).unwrap();
         let first_us = boot.rng().between(1, TICK_US);
         boot.set_timer(first_us, ());
-        (Self { me, submissions: BTreeMap::new(), counted: None }, WatchedLedger(ledger))
+        (
+            Self { me, submissions: BTreeMap::new(), counted: None, ticked_us: boot.wall_us() },
+            WatchedLedger(ledger),
+        )
     }
 
     fn receive(&mut self, _: u32, sent: Self::Message, turn: &mut Turn<'_, '_, Self>) {
@@ -146,6 +151,12 @@ impl SimHost for LedgerHost {
 
     fn wake(&mut self, (): (), turn: &mut Turn<'_, '_, Self>) {
         turn.set_timer(TICK_US, ());
+        let has_slept = turn.wall_us() > self.ticked_us + 4 * TICK_US;
+        self.ticked_us = turn.wall_us();
+        if has_slept {
+            // A caller on a machine that was suspended reads before the node hears of another leader.
+            Self::read(Consistency::Lease, turn);
+        }
         turn.step(Input::Tick);
         self.submit_requests(turn);
         Self::operate(turn);
@@ -272,8 +283,7 @@ impl LedgerHost {
                 *[Consistency::Local, Consistency::Quorum, Consistency::Lease, Consistency::Lease]
                     .get(usize::try_from(turn.rng().between(0, 3)).unwrap())
                     .unwrap();
-            let read = Oracle::with(|oracle| oracle.reads.begin(consistency));
-            turn.step(Input::Read { read, goal: vec![Command::Get(key(0))], consistency });
+            Self::read(consistency, turn);
         }
         if Oracle::with(|oracle| !oracle.is_healed) && turn.rng().happens(0.02) {
             Oracle::with(|oracle| oracle.count("false hints", 1));
@@ -285,6 +295,11 @@ impl LedgerHost {
             let to = name(u32::try_from(turn.rng().between(0, last)).unwrap(), 0);
             turn.step(Input::TransferLeadership(to));
         }
+    }
+
+    fn read(consistency: Consistency, turn: &mut Turn<'_, '_, Self>) {
+        let read = Oracle::with(|oracle| oracle.reads.begin(consistency));
+        turn.step(Input::Read { read, goal: vec![Command::Get(key(0))], consistency });
     }
 
     fn submit(&mut self, tx: TxKey, turn: &mut Turn<'_, '_, Self>) {
