@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use redb::StorageBackend;
 
-/// A disk in memory. After a crash each write since the last sync is present, lost or torn.
+/// A disk in memory, and the cache in front of it. After a crash each write since the last sync is present, lost or torn.
 ///
 /// The disk outlives the processes that use it: each process gets a [`DiskHandle`], which a crash invalidates.
 #[derive(Clone, Debug, Default)]
@@ -30,35 +30,26 @@ const SECTOR: usize = 512;
 /// The roll for which a write is present as a whole.
 const WHOLE: u32 = 1;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct DiskState {
     boot: u64,
+    /// The content that processes read: the cache.
     bytes: Vec<u8>,
+    /// The content that survives a power failure.
+    platter: Vec<u8>,
     unsynced: Vec<UnsyncedChange>,
     /// The number of writes and syncs that still succeed.
     power_left: Option<u64>,
-    syncs_work: bool,
+    /// The number of syncs that fail.
+    failing_syncs: u64,
     syncs: u64,
-}
-
-impl Default for DiskState {
-    fn default() -> Self {
-        Self {
-            boot: 0,
-            bytes: Vec::new(),
-            unsynced: Vec::new(),
-            power_left: None,
-            syncs_work: true,
-            syncs: 0,
-        }
-    }
 }
 
 /// An unsynced change.
 #[derive(Debug)]
 enum UnsyncedChange {
-    Write { at: usize, before: Vec<u8>, after: Vec<u8> },
-    Length { before: usize, after: usize, cut: Vec<u8> },
+    Write { at: usize, data: Vec<u8> },
+    Length(usize),
 }
 
 impl FaultyDisk {
@@ -74,14 +65,12 @@ impl FaultyDisk {
         state.boot += 1;
         state.power_left = None;
         let changes = std::mem::take(&mut state.unsynced);
-        for change in changes.iter().rev() {
-            state.undo(change);
-        }
         match roll() % 4 {
             0 => {}
-            1 => changes.iter().for_each(|change| state.redo(change, &mut || WHOLE)),
-            _ => changes.iter().for_each(|change| state.redo(change, &mut roll)),
+            1 => changes.iter().for_each(|change| change.reach(&mut state.platter, &mut || WHOLE)),
+            _ => changes.iter().for_each(|change| change.reach(&mut state.platter, &mut roll)),
         }
+        state.bytes = state.platter.clone();
     }
 
     /// Cuts the power after this many further writes and syncs: all operations fail until the
@@ -97,7 +86,13 @@ impl FaultyDisk {
 
     /// Makes all further syncs fail.
     pub fn stop_syncing(&self) {
-        self.state().syncs_work = false;
+        self.fail_syncs(u64::MAX);
+    }
+
+    /// Makes the next syncs fail as a kernel does: the writes since the last sync stay readable and never reach the disk,
+    /// and later syncs succeed.
+    pub fn fail_syncs(&self, syncs: u64) {
+        self.state().failing_syncs = syncs;
     }
 
     /// Returns the number of syncs.
@@ -115,51 +110,41 @@ impl FaultyDisk {
     }
 }
 
-impl DiskState {
-    fn undo(&mut self, change: &UnsyncedChange) {
-        match change {
-            UnsyncedChange::Write { at, before, .. } => self.put(*at, before),
-            UnsyncedChange::Length { before, cut, .. } => {
-                self.bytes.resize(before - cut.len(), 0);
-                self.bytes.extend_from_slice(cut);
-            }
-        }
-    }
-
+impl UnsyncedChange {
     /// Applies a write in full, not at all, or in some of its sectors, with a probability of a third each.
-    fn redo(&mut self, change: &UnsyncedChange, roll: &mut impl FnMut() -> u32) {
-        match (change, roll() % 3) {
+    fn reach(&self, platter: &mut Vec<u8>, roll: &mut impl FnMut() -> u32) {
+        match (self, roll() % 3) {
             (_, 0) => {}
-            (UnsyncedChange::Write { at, after, .. }, WHOLE) => self.put(*at, after),
-            (UnsyncedChange::Write { at, after, .. }, _) => {
+            (Self::Write { at, data }, WHOLE) => put(platter, *at, data),
+            (Self::Write { at, data }, _) => {
                 let mut at = *at;
-                for sector in after.chunks(SECTOR) {
+                for sector in data.chunks(SECTOR) {
                     if roll().is_multiple_of(2) {
-                        self.put(at, sector);
+                        put(platter, at, sector);
                     }
                     at += sector.len();
                 }
             }
-            (UnsyncedChange::Length { after, .. }, _) => self.bytes.resize(*after, 0),
+            (Self::Length(length), _) => platter.resize(*length, 0),
         }
     }
+}
 
-    fn set_len(&mut self, after: usize) {
-        let before = self.bytes.len();
-        let cut = self.bytes.get(after..).unwrap_or_default().to_vec();
-        self.bytes.resize(after, 0);
-        self.unsynced.push(UnsyncedChange::Length { before, after, cut });
+impl DiskState {
+    fn set_len(&mut self, length: usize) {
+        self.bytes.resize(length, 0);
+        self.unsynced.push(UnsyncedChange::Length(length));
     }
+}
 
-    /// Writes the data; a write beyond the end extends the disk.
-    fn put(&mut self, at: usize, data: &[u8]) {
-        let end = at + data.len();
-        if end > self.bytes.len() {
-            self.bytes.resize(end, 0);
-        }
-        if let Some(range) = self.bytes.get_mut(at..end) {
-            range.copy_from_slice(data);
-        }
+/// Writes the data; a write beyond the end extends the disk.
+fn put(bytes: &mut Vec<u8>, at: usize, data: &[u8]) {
+    let end = at + data.len();
+    if end > bytes.len() {
+        bytes.resize(end, 0);
+    }
+    if let Some(range) = bytes.get_mut(at..end) {
+        range.copy_from_slice(data);
     }
 }
 
@@ -203,11 +188,13 @@ impl StorageBackend for DiskHandle {
 
     fn sync_data(&self) -> io::Result<()> {
         let mut state = self.state_for_change()?;
-        if !state.syncs_work {
+        let changes = std::mem::take(&mut state.unsynced);
+        if state.failing_syncs > 0 {
+            state.failing_syncs -= 1;
             return Err(io::Error::other("the disk does not sync any more"));
         }
         state.syncs += 1;
-        state.unsynced.clear();
+        changes.iter().for_each(|change| change.reach(&mut state.platter, &mut || WHOLE));
         Ok(())
     }
 
@@ -216,9 +203,8 @@ impl StorageBackend for DiskHandle {
         if at + data.len() > state.bytes.len() {
             state.set_len(at + data.len());
         }
-        let before = state.bytes.get(at..at + data.len()).unwrap_or_default().to_vec();
-        state.put(at, data);
-        state.unsynced.push(UnsyncedChange::Write { at, before, after: data.to_vec() });
+        put(&mut state.bytes, at, data);
+        state.unsynced.push(UnsyncedChange::Write { at, data: data.to_vec() });
         Ok(())
     }
 }

@@ -6,13 +6,14 @@
 use std::fs::File;
 use std::io;
 use std::ops::RangeInclusive;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use redb::backends::{FileBackend, InMemoryBackend};
 use redb::{
     Database, DatabaseError, ReadableDatabase, StorageBackend, TableDefinition, TableError, WriteTransaction,
 };
 
+use crate::sync_mark::{self, MarkedFile};
 use crate::{DiskError, directory};
 
 /// The table of a store's metadata.
@@ -61,6 +62,13 @@ pub enum OpenError {
         "it has tables but no format version: another release or program wrote it; use that release, or another file"
     )]
     NoMetadata,
+    /// A sync of the store failed: what it contains may never have reached the disk. The path is that of the mark.
+    #[error(
+        "a sync of it has failed, and what it contains may never have reached the disk: check the disk, remove the store and {}, and \
+         let the node join its peers again with an empty store (\"A sync has failed\" in docs/operate.md)",
+        .0.display()
+    )]
+    SyncFailed(PathBuf),
     /// The disk failed, or its content is invalid.
     #[error(transparent)]
     Disk(#[from] DiskError),
@@ -71,9 +79,13 @@ impl StoreSchema {
     pub fn open(&self, path: &Path) -> Result<OpenStore, OpenError> {
         let in_file = |error: std::io::Error| OpenError::Disk(DiskError::at(path, error));
         let fresh = draw_incarnation()?;
+        check_mark(path)?;
         let file = open_file(path).map_err(in_file)?;
-        let opened = self.open_database(database_in_file(file, self.cache_bytes).map_err(disk)?, fresh)?;
+        let opened =
+            self.open_database(database_in_file(file, path, self.cache_bytes).map_err(disk)?, fresh)?;
         directory::sync_parent(path).map_err(in_file)?;
+        // Another process may have left the mark before this one became the owner of the store.
+        check_mark(path)?;
         Ok(opened)
     }
 
@@ -136,6 +148,15 @@ impl StoreSchema {
     }
 }
 
+fn check_mark(path: &Path) -> Result<(), OpenError> {
+    let mark = sync_mark::path_of(path);
+    match mark.try_exists() {
+        Ok(false) => Ok(()),
+        Ok(true) => Err(OpenError::SyncFailed(mark)),
+        Err(error) => Err(OpenError::Disk(DiskError::at(&mark, error))),
+    }
+}
+
 fn draw_incarnation() -> Result<u64, OpenError> {
     getrandom::u64().map_err(|error| OpenError::Disk(DiskError::new(error)))
 }
@@ -157,8 +178,8 @@ fn open_file(path: &Path) -> io::Result<File> {
 }
 
 /// Opens the database in a file, exclusively.
-fn database_in_file(file: File, cache_bytes: usize) -> Result<Database, DatabaseError> {
-    database_on(FileBackend::new(file)?, cache_bytes)
+fn database_in_file(file: File, path: &Path, cache_bytes: usize) -> Result<Database, DatabaseError> {
+    database_on(MarkedFile::new(FileBackend::new(file)?, path), cache_bytes)
 }
 
 /// Opens or creates the database on any storage backend.
@@ -252,6 +273,92 @@ mod tests {
             Err(OpenError::NoMetadata)
         );
         assert_eq!(schema(1..=1).open_on(disk.handle(), 3).unwrap().incarnation, 1);
+    }
+
+    fn put(opened: &OpenStore, row: u64) -> Result<(), redb::Error> {
+        let writing = opened.database.begin_write()?;
+        writing.open_table(ROWS)?.insert(row, row)?;
+        writing.commit()?;
+        Ok(())
+    }
+
+    /// The kernel shows the row, and the disk does not have it.
+    #[test]
+    fn a_store_opened_again_after_a_failed_sync_would_show_what_a_power_failure_takes_back() {
+        let disk = FaultyDisk::default();
+        let opened = schema(1..=1).open_on(disk.handle(), 1).unwrap();
+        put(&opened, 1).unwrap();
+        disk.fail_syncs(1);
+        assert!(put(&opened, 2).is_err());
+        drop(opened);
+        let opened = schema(1..=1).open_on(disk.handle(), 1).unwrap();
+        assert_eq!(rows(&opened), 2, "it shows the row of the failed transaction");
+        drop(opened);
+        disk.crash(|| 0);
+        // The second process has synced a header that refers to pages that were never written.
+        let open = || schema(1..=1).open_on(disk.handle(), 1).map(|opened| rows(&opened));
+        let after = std::panic::catch_unwind(std::panic::AssertUnwindSafe(open));
+        assert!(!matches!(after, Ok(Ok(2))), "the row is gone, or the store is damaged");
+    }
+
+    #[test]
+    fn a_store_is_not_opened_again_after_a_failed_sync() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("store.redb");
+        std::fs::write(&path, "the store").unwrap();
+        let disk = FaultyDisk::default();
+        let opened = schema(1..=1).open_on(MarkedFile::new(disk.handle(), &path), 1).unwrap();
+        put(&opened, 1).unwrap();
+        assert!(!sync_mark::path_of(&path).exists());
+        disk.fail_syncs(1);
+        assert!(put(&opened, 2).unwrap_err().to_string().contains("does not sync any more"));
+        let refused = schema(1..=1).open(&path).unwrap_err();
+        assert!(matches!(&refused, OpenError::SyncFailed(mark) if *mark == sync_mark::path_of(&path)));
+        assert!(refused.to_string().contains("store.redb.sync-failed"), "{refused}");
+        assert_eq!(std::fs::read(&path).unwrap(), b"the store", "its content is unchanged");
+        // Without the mark and the store, a new store with another incarnation begins.
+        std::fs::remove_file(sync_mark::path_of(&path)).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(schema(1..=1).open(&path).map(|opened| rows(&opened)), Ok(0));
+    }
+
+    /// A process whose `fdatasync` fails: a library that the loader puts before the C library.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_next_process_refuses_a_store_whose_fdatasync_failed() {
+        const STORE: &str = "HOLDOFF_TEST_STORE";
+        const SHIM: &str = "#include <errno.h>\n#include <stdlib.h>\n#include <unistd.h>\n\
+            int fdatasync(int fd) {\n\
+              if (access(getenv(\"HOLDOFF_TEST_FAIL\"), F_OK) == 0) { errno = EIO; return -1; }\n\
+              return fsync(fd);\n}\n";
+        if let Some(path) = std::env::var_os(STORE) {
+            let opened = schema(1..=1).open(Path::new(&path)).unwrap();
+            put(&opened, 1).unwrap();
+            std::fs::write(std::env::var_os("HOLDOFF_TEST_FAIL").unwrap(), "").unwrap();
+            let why = put(&opened, 2).unwrap_err();
+            assert!(why.to_string().contains("Input/output error"), "{why}");
+            // The process dies at once.
+            std::process::exit(7);
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        std::fs::write(at("shim.c"), SHIM).unwrap();
+        let built = std::process::Command::new("cc")
+            .args(["-shared", "-fPIC", "-o"])
+            .args([at("shim.so"), at("shim.c")])
+            .status();
+        assert!(built.unwrap().success());
+        let name = std::thread::current().name().unwrap().to_owned();
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", &name, "--nocapture"])
+            .env(STORE, at("store.redb"))
+            .env("HOLDOFF_TEST_FAIL", at("fail"))
+            .env("LD_PRELOAD", at("shim.so"))
+            .output()
+            .unwrap();
+        assert_eq!(child.status.code(), Some(7), "{}", String::from_utf8_lossy(&child.stderr));
+        let refused = schema(1..=1).open(&at("store.redb")).unwrap_err();
+        assert!(matches!(refused, OpenError::SyncFailed(_)), "{refused}");
     }
 
     #[test]

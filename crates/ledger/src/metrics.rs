@@ -25,6 +25,7 @@ const REROUTED: &str = "holdoff_ledger_rerouted_total";
 const RESULT_TIMEOUTS: &str = "holdoff_ledger_result_timeouts_total";
 const HISTORY_REQUESTS: &str = "holdoff_ledger_history_requests_total";
 const HISTORY_SERVED: &str = "holdoff_ledger_history_served_total";
+const DROPPED: &str = "holdoff_ledger_messages_dropped_total";
 const REJECTED: &str = "holdoff_ledger_messages_rejected_total";
 const DIVERGED: &str = "holdoff_ledger_diverged_total";
 const GOSSIP_MESSAGES: &str = "holdoff_ledger_gossip_messages_total";
@@ -50,6 +51,10 @@ pub fn describe() {
     describe_counter!(RESULT_TIMEOUTS, "submissions at this node whose deadline passed without a result");
     describe_counter!(HISTORY_REQUESTS, "requests for missing history that this node sent");
     describe_counter!(HISTORY_SERVED, "histories and whole states that this node sent to requesting nodes");
+    describe_counter!(
+        DROPPED,
+        "messages dropped because the queue of their ledger was full: in (from a peer), out (to a peer)"
+    );
     describe_counter!(REJECTED, "messages of other nodes that were rejected, by reason");
     describe_counter!(
         DIVERGED,
@@ -76,6 +81,11 @@ pub(crate) fn ended<A>(namespace: &str, outcome: &Outcome<A>) {
         Outcome::TooMany => "too_many",
     };
     counter!(TRANSACTIONS, "namespace" => namespace.to_owned(), "outcome" => outcome).increment(1);
+}
+
+/// Counts a message that was dropped because the queue of its ledger was full.
+pub(crate) fn dropped(namespace: &str, direction: &'static str) {
+    counter!(DROPPED, "namespace" => namespace.to_owned(), "direction" => direction).increment(1);
 }
 
 /// Records that a node has stopped.

@@ -80,6 +80,7 @@ pub use link::{
 };
 pub use options::{AllowList, ConnectionLimits, LinkOptions, ServerOptions};
 pub use public_key::{InvalidPublicKey, PublicKey};
+pub use queue::{QueueError, Receiver as QueueReceiver, Sender as QueueSender, queue as bounded_queue};
 pub use role::LinkRole;
 pub use secret_key::{KeyFileError, NoRandomness, SecretKey};
 pub use server::{ConnectionId, Handler, Peer, PushError, Server};

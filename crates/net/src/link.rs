@@ -209,6 +209,13 @@ impl Link {
         drop(state.wait_for(|state| matches!(state, LinkState::Closed)).await);
     }
 
+    /// Closes the link if no other handle exists.
+    async fn close_last(self) {
+        if Arc::strong_count(&self.shared) == 1 {
+            self.close().await;
+        }
+    }
+
     async fn called(&self, started: Instant, limit: Duration, request: &Bytes) -> Result<Bytes, Error> {
         let deadline = clock::after(limit);
         loop {

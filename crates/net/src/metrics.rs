@@ -21,6 +21,7 @@ const CALL_SECONDS: &str = "holdoff_net_call_seconds";
 const ANSWERED: &str = "holdoff_net_answered_total";
 const REPLIES_IGNORED: &str = "holdoff_net_replies_ignored_total";
 const PUSHES_DROPPED: &str = "holdoff_net_pushes_dropped_total";
+const MESSAGES_DROPPED: &str = "holdoff_net_messages_dropped_total";
 
 /// Registers the help text of every metric. Call it once, after the recorder is installed.
 pub fn describe() {
@@ -40,6 +41,7 @@ pub fn describe() {
     describe_counter!(ANSWERED, "calls that a server answered, by outcome");
     describe_counter!(REPLIES_IGNORED, "replies without a waiting call");
     describe_counter!(PUSHES_DROPPED, "pushes dropped because a queue was full, by side");
+    describe_counter!(MESSAGES_DROPPED, "messages that a sender dropped, by reason");
 }
 
 /// The end of a connection.
@@ -117,4 +119,8 @@ pub(crate) fn reply_ignored() {
 
 pub(crate) fn pushes_dropped(side: Side, pushes: u64) {
     counter!(PUSHES_DROPPED, "side" => side.name()).increment(pushes);
+}
+
+pub(crate) fn messages_dropped(reason: &'static str, messages: usize) {
+    counter!(MESSAGES_DROPPED, "reason" => reason).increment(messages.try_into().unwrap_or(u64::MAX));
 }

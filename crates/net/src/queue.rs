@@ -7,7 +7,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The sending end.
 #[derive(Debug)]
-pub(crate) struct Sender<T> {
+pub struct Sender<T> {
     items: mpsc::Sender<(T, OwnedSemaphorePermit)>,
     room: Arc<Semaphore>,
     most_bytes: u32,
@@ -21,23 +21,25 @@ impl<T> Clone for Sender<T> {
 
 /// The receiving end; items arrive in order.
 #[derive(Debug)]
-pub(crate) struct Receiver<T> {
+pub struct Receiver<T> {
     items: mpsc::Receiver<(T, OwnedSemaphorePermit)>,
     room: Arc<Semaphore>,
 }
 
 /// The reason why an item was not queued.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum QueueError {
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum QueueError {
     /// The queue is full now.
+    #[error("the queue is full: try again later")]
     Full,
     /// The receiver was dropped.
+    #[error("the receiver of the queue has ended")]
     Closed,
 }
 
 /// Creates a queue for at most `most` items of at most `most_bytes` bytes. An item larger than the whole queue is
 /// accepted when the queue is empty.
-pub(crate) fn queue<T>(most: usize, most_bytes: usize) -> (Sender<T>, Receiver<T>) {
+pub fn queue<T>(most: usize, most_bytes: usize) -> (Sender<T>, Receiver<T>) {
     let most_bytes = u32::try_from(most_bytes).unwrap_or(u32::MAX).clamp(1, 1 << 28);
     let (sender, receiver) = mpsc::channel(most.clamp(1, Semaphore::MAX_PERMITS));
     let room = Arc::new(Semaphore::new(usize::try_from(most_bytes).unwrap_or(usize::MAX)));
@@ -45,15 +47,15 @@ pub(crate) fn queue<T>(most: usize, most_bytes: usize) -> (Sender<T>, Receiver<T
 }
 
 impl<T> Sender<T> {
-    /// Queues the item; waits for room.
-    pub(crate) async fn send(&self, item: T, bytes: usize) -> Result<(), QueueError> {
+    /// Queues the item; waits for room. Cancel-safe: after a cancellation the item is not queued.
+    pub async fn send(&self, item: T, bytes: usize) -> Result<(), QueueError> {
         let room =
             self.room.clone().acquire_many_owned(self.weight(bytes)).await.map_err(|_| QueueError::Closed)?;
         self.items.send((item, room)).await.map_err(|_| QueueError::Closed)
     }
 
     /// Queues the item if there is room now.
-    pub(crate) fn try_send(&self, item: T, bytes: usize) -> Result<(), QueueError> {
+    pub fn try_send(&self, item: T, bytes: usize) -> Result<(), QueueError> {
         if self.is_closed() {
             return Err(QueueError::Closed);
         }
@@ -66,7 +68,7 @@ impl<T> Sender<T> {
     }
 
     /// Returns whether the receiver was dropped.
-    pub(crate) fn is_closed(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         self.items.is_closed()
     }
 
@@ -76,13 +78,13 @@ impl<T> Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// Waits for the next item. Returns `None` if the queue is empty and all senders were dropped.
-    pub(crate) async fn recv(&mut self) -> Option<T> {
+    /// Waits for the next item. Returns `None` if the queue is empty and all senders were dropped. Cancel-safe.
+    pub async fn recv(&mut self) -> Option<T> {
         self.items.recv().await.map(|(item, _room)| item)
     }
 
     /// Returns the next item if there is one.
-    pub(crate) fn try_recv(&mut self) -> Option<T> {
+    pub fn try_recv(&mut self) -> Option<T> {
         match self.items.try_recv() {
             Ok((item, _room)) => Some(item),
             Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,

@@ -96,7 +96,7 @@ impl From<OpenError> for StoreError {
             OpenError::InUse => Self::InUse,
             OpenError::Format(found) => Self::Format(found),
             OpenError::Disk(why) => Self::Disk(why),
-            OpenError::NoMetadata => Self::Disk(DiskError::new(OpenError::NoMetadata)),
+            error @ (OpenError::NoMetadata | OpenError::SyncFailed(_)) => Self::Disk(DiskError::new(error)),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdoff_disk::DiskError;
-use holdoff_net::{NoRandomness, PeerAddress, PublicKey, SecretKey, Server, ServerOptions};
+use holdoff_net::{NoRandomness, PeerAddress, PublicKey, SecretKey, Server, ServerOptions, bounded_queue};
 use holdoff_paxos::NodeId;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{mpsc, watch};
@@ -22,12 +22,13 @@ use super::peers::{self, Peers};
 use super::service::{HostedLedger, PeerService, Registry};
 use super::store::{LedgerInfo, Store};
 use super::task::{Event, Task, TaskParts};
-use super::wire::ROLE;
+use super::wire::{MAX_MESSAGE_BYTES, ROLE};
 use super::{Error, NodeMachine, Settings, clock};
 
 const KEY: &str = "node.key";
 const EXTENSION: &str = "redb";
-/// The maximum number of events in the queue of a node's task. A sender waits while the queue is full.
+/// The maximum number of events in each queue of a node's task. A caller waits while its queue is full; the envelope of a
+/// peer is dropped.
 const EVENTS: usize = 4096;
 /// The maximum number of connections of one peer: the server may not yet have noticed that an old one is closed.
 const CONNECTIONS_WITH_KEY: usize = 8;
@@ -309,12 +310,14 @@ impl<M: NodeMachine> HostState<M> {
         };
         let (task, status) = Task::<M>::new(parts)?;
         let (events, waiting) = mpsc::channel(EVENTS);
+        let (inbox, received) = bounded_queue(EVENTS, MAX_MESSAGE_BYTES);
         let (ended, why) = watch::channel(None);
         let shared = NodeShared {
             ledger: info.ledger,
             namespace: namespace.to_owned(),
             key: self.key.public(),
             address_book,
+            inbox,
             peers: self.peers.clone(),
             call_timeout: self.settings.call_timeout,
             ended: why,
@@ -323,7 +326,7 @@ impl<M: NodeMachine> HostState<M> {
         self.registry.put(namespace, HostedLedger::Running { info, incarnation, node });
         let name = namespace.to_owned();
         Ok(async move {
-            let result = task.run(waiting, store).await;
+            let result = task.run(waiting, received, store).await;
             if let Err(error) = &result {
                 tracing::error!(namespace = name, %error, "stopped a ledger's node after an error");
             }

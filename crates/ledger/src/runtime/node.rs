@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdoff_net::{NoRandomness, PublicKey};
+use holdoff_net::{NoRandomness, PublicKey, QueueSender};
 use holdoff_paxos::Slot;
 use holdoff_paxos::log::EntryPayload;
 use holdoff_policy::Jitter;
@@ -16,7 +16,7 @@ use super::identity::LedgerId;
 use super::peers::Peers;
 use super::roster::{LedgerMember, MembershipChange};
 use super::status::{LedgerStatus, NodeStatus};
-use super::task::{Event, HistoryReply, LeaderError, LeaderReply, ReadReply};
+use super::task::{Event, HistoryReply, LeaderError, LeaderReply, ReadReply, ReceivedEnvelope};
 use super::wire::{LeaderCommand, Reply, Request};
 use super::{AnswerOf, Error, GoalOf, NodeMachine, NodeState, clock};
 use crate::entry::{LogEntry, Transaction, TxId, TxKey};
@@ -43,6 +43,8 @@ pub(super) struct NodeShared {
     pub(super) namespace: String,
     pub(super) key: PublicKey,
     pub(super) address_book: Arc<AddressBook>,
+    /// The queue of the envelopes of peers.
+    pub(super) inbox: QueueSender<ReceivedEnvelope>,
     pub(super) peers: Arc<Peers>,
     pub(super) call_timeout: Duration,
     /// The reason why the node has stopped, if it has.

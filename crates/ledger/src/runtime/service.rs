@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use holdoff_net::{AllowList, ConnectionId, Handler, HandlerError, Peer, PublicKey};
+use holdoff_net::{AllowList, ConnectionId, Handler, HandlerError, Peer, PublicKey, QueueError};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use tokio::sync::watch;
 
@@ -14,8 +14,9 @@ use super::error::DescribeRejection;
 use super::identity::LedgerId;
 use super::node::Node;
 use super::store::LedgerInfo;
-use super::task::{Event, LeaderError};
+use super::task::{LeaderError, ReceivedEnvelope};
 use super::wire::{Envelope, Packet, Reassembly, Reply, Request};
+use crate::metrics;
 
 /// The ledgers of a process, by namespace.
 pub(super) struct Registry<M: NodeMachine> {
@@ -195,8 +196,13 @@ impl<M: NodeMachine> Handler for PeerService<M> {
         for Packet { ledger, incarnation, envelope } in packets {
             let Some(node) = self.registry.by_id(ledger) else { continue };
             let Some(envelope) = self.reassemble(peer.id(), ledger, envelope) else { continue };
-            // An error means that the node has stopped. Its host has logged the reason.
-            drop(node.events.send(Event::Envelope { from: peer.key(), incarnation, envelope }).await);
+            let bytes = envelope.bytes();
+            let received = ReceivedEnvelope { from: peer.key(), incarnation, envelope };
+            // A ledger that is slow loses its own messages; the others on this link go on. A closed queue means that the
+            // node has stopped. Its host has logged the reason.
+            if node.shared.inbox.try_send(received, bytes) == Err(QueueError::Full) {
+                metrics::dropped(&node.shared.namespace, "in");
+            }
         }
     }
 

@@ -89,7 +89,9 @@ impl Store {
             OpenError::InUse => Error::InUse(path.to_owned()),
             OpenError::Format(found) => Error::Format { found, known: FORMAT },
             OpenError::Disk(why) => Error::Disk(why),
-            OpenError::NoMetadata => Error::Disk(DiskError::new(OpenError::NoMetadata)),
+            error @ (OpenError::NoMetadata | OpenError::SyncFailed(_)) => {
+                Error::Disk(DiskError::at(path, error))
+            }
         })?)
     }
 

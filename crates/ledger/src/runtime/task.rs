@@ -1,7 +1,7 @@
 //! The task that owns a node's core.
 //!
 //! ```text
-//! events ──▶ driver of the core ──▶ writes ──▶ thread of the disk ──▶ driver ──▶ outputs: messages, answers
+//! events of callers, envelopes of peers ──▶ driver of the core ──▶ writes ──▶ thread of the disk ──▶ driver ──▶ outputs: messages, answers
 //! ```
 
 mod inputs;
@@ -16,7 +16,7 @@ use fastrand::Rng;
 use holdoff_disk::DiskError;
 use holdoff_driver::{DiskThread, Driver, WriteOptions, Written};
 use holdoff_gossip::{Ed25519, Electorate, Group, Watch};
-use holdoff_net::{PublicKey, SecretKey};
+use holdoff_net::{PublicKey, QueueReceiver, SecretKey};
 use holdoff_paxos::log;
 use holdoff_paxos::{NodeId, Slot};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -47,10 +47,15 @@ const TICK: Duration = Duration::from_millis(25);
 /// The interval at which the task compares the roster with the configuration.
 const MEMBER_CHECK: Duration = Duration::from_millis(250);
 
+/// An envelope of a peer that has proved its key.
+pub(super) struct ReceivedEnvelope {
+    pub(super) from: PublicKey,
+    pub(super) incarnation: u64,
+    pub(super) envelope: Envelope,
+}
+
 /// The events that a node's task handles.
 pub(super) enum Event<M: NodeMachine> {
-    /// A peer has sent an envelope.
-    Envelope { from: PublicKey, incarnation: u64, envelope: Envelope },
     /// A caller submits a transaction.
     Submit { tx: TxKey, goal: GoalOf<M>, deadline_us: u64, reply: oneshot::Sender<Outcome<AnswerOf<M>>> },
     /// A caller reads.
@@ -215,12 +220,13 @@ impl<M: NodeMachine> Task<M> {
     pub(super) async fn run(
         mut self,
         mut events: mpsc::Receiver<Event<M>>,
+        mut inbox: QueueReceiver<ReceivedEnvelope>,
         store: Store,
     ) -> Result<(), Error> {
         let (finished, mut writes) = mpsc::unbounded_channel();
         let disk = DiskThread::start("ledger disk", store, move |result| drop(finished.send(result)))
             .map_err(DiskError::new)?;
-        let result = self.run_on(&disk, &mut writes, &mut events).await;
+        let result = self.run_on(&disk, &mut writes, &mut events, &mut inbox).await;
         // The store is closed before a caller learns of the end.
         drop(tokio::task::spawn_blocking(move || disk.join()).await);
         result
@@ -231,6 +237,7 @@ impl<M: NodeMachine> Task<M> {
         disk: &DiskThread<Record<NodeState<M>>>,
         writes: &mut mpsc::UnboundedReceiver<Result<Written, Error>>,
         events: &mut mpsc::Receiver<Event<M>>,
+        inbox: &mut QueueReceiver<ReceivedEnvelope>,
     ) -> Result<(), Error> {
         let mut tick = every(TICK);
         let mut member_check = every(MEMBER_CHECK);
@@ -243,6 +250,12 @@ impl<M: NodeMachine> Task<M> {
                 count = events.recv_many(&mut received, MAX_EVENTS_PER_BATCH), if has_room => {
                     if count == 0 {
                         return Ok(());
+                    }
+                }
+                Some(first) = inbox.recv(), if has_room => {
+                    let more = std::iter::from_fn(|| inbox.try_recv()).take(MAX_EVENTS_PER_BATCH - 1);
+                    for envelope in std::iter::once(first).chain(more) {
+                        self.handle_envelope(envelope);
                     }
                 }
                 finished = writes.recv() => {
@@ -273,9 +286,6 @@ impl<M: NodeMachine> Task<M> {
 
     fn handle(&mut self, event: Event<M>) {
         match event {
-            Event::Envelope { from, incarnation, envelope } => {
-                self.handle_envelope(from, incarnation, envelope);
-            }
             Event::Submit { tx, goal, deadline_us, reply } => {
                 let submission = SubmissionId(self.next_call());
                 self.callers.insert(submission, reply);

@@ -53,15 +53,20 @@ pub struct AppliedHead {
     pub hash: Hash,
 }
 
+impl Envelope {
+    /// Returns the approximate size, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        const OVERHEAD: usize = 64;
+        match self {
+            Self::PeerStatus(_) => OVERHEAD,
+            Self::Message(bytes) | Self::Fragment(_, bytes) | Self::Gossip(bytes) => OVERHEAD + bytes.len(),
+        }
+    }
+}
+
 impl EncodedSize for Packet {
     fn encoded_bytes(&self) -> usize {
-        const OVERHEAD: usize = 64;
-        match &self.envelope {
-            Envelope::PeerStatus(_) => OVERHEAD,
-            Envelope::Message(bytes) | Envelope::Fragment(_, bytes) | Envelope::Gossip(bytes) => {
-                OVERHEAD + bytes.len()
-            }
-        }
+        self.envelope.bytes()
     }
 }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 
 use super::Link;
-use crate::{Error, encode};
+use crate::{Error, encode, metrics};
 
 /// The maximum number of queue entries that are merged at a time.
 const MAX_MERGED: usize = 1024;
@@ -31,8 +31,12 @@ pub struct SenderLimits {
 /// Sends messages over a link, in order and without waiting, many in one frame.
 ///
 /// A protocol that retransmits uses it for its traffic: the sender drops messages if the queue is full, and while
-/// the peer is unreachable, because they would be stale when the link connects again. The peer's handler receives each frame as
-/// one encoded `Vec<T>`. After the last clone is dropped, the sender sends the queued messages and closes the link.
+/// the peer is unreachable, because they would be stale when the link connects again. It counts them. The peer's handler
+/// receives each frame as one encoded `Vec<T>`.
+///
+/// Several senders may share a link. Each has a queue of its own, and their frames alternate, so that one that has much to
+/// send does not hold up the others. After the last clone is dropped, the sender sends the queued messages, and closes the
+/// link if nothing else uses it.
 pub struct MessageSender<T> {
     link: Link,
     queue: mpsc::UnboundedSender<Entry<T>>,
@@ -67,8 +71,10 @@ impl<T: EncodedSize + Serialize + Send + Sync + 'static> MessageSender<T> {
         let before = self.queued_bytes.fetch_add(bytes, Ordering::AcqRel);
         let fits = before == 0 || before.saturating_add(bytes) <= self.max_queued_bytes;
         // The queue is closed only if the runtime shuts down.
+        let count = messages.len();
         let is_queued = fits && self.queue.send(Entry { messages, bytes }).is_ok();
         if !is_queued {
+            metrics::messages_dropped("full", count);
             self.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
         }
         is_queued
@@ -90,16 +96,25 @@ async fn send_queued<T: EncodedSize + Serialize + Send + Sync>(
     let mut waiting = Vec::new();
     while entries.recv_many(&mut waiting, MAX_MERGED).await > 0 {
         let bytes: usize = waiting.iter().map(|entry| entry.bytes).sum();
+        let mut is_reachable = true;
         for frame in merge(waiting.drain(..).flat_map(|entry| entry.messages), max_merged_bytes) {
-            let Ok(encoded) = encode(&frame) else { continue };
-            match link.send(encoded).await {
-                Ok(()) | Err(Error::TooLarge { .. }) => {}
-                Err(_) => break,
-            }
+            let sent = match encode(&frame) {
+                Ok(encoded) if is_reachable => link.send(encoded).await,
+                Ok(_) => Err(Error::Closed),
+                Err(error) => Err(error),
+            };
+            let reason = match sent {
+                Ok(()) => continue,
+                Err(Error::TooLarge { .. }) => "too_large",
+                Err(Error::Encode(_)) => "not_encodable",
+                Err(_) => "unreachable",
+            };
+            is_reachable &= reason != "unreachable";
+            metrics::messages_dropped(reason, frame.len());
         }
         queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
     }
-    link.close().await;
+    link.close_last().await;
 }
 
 /// Merges messages into as few frames as possible, in order.

@@ -2,7 +2,7 @@
 
 use holdoff_net::PublicKey;
 
-use super::{PeerStatus, Task};
+use super::{PeerStatus, ReceivedEnvelope, Task};
 use crate::ledger::{Input, MessageOf};
 use crate::runtime::roster::MembershipChange;
 use crate::runtime::wire::{AppliedHead, Envelope};
@@ -11,7 +11,8 @@ use holdoff_paxos::NodeId;
 
 impl<M: NodeMachine> Task<M> {
     /// Handles an envelope of a peer that has proved its key.
-    pub(super) fn handle_envelope(&mut self, from: PublicKey, incarnation: u64, envelope: Envelope) {
+    pub(super) fn handle_envelope(&mut self, received: ReceivedEnvelope) {
+        let ReceivedEnvelope { from, incarnation, envelope } = received;
         if !self.address_book.contains(&from) {
             self.counts.unknown_senders += 1;
             return;

@@ -41,7 +41,7 @@ impl<M: NodeMachine> Task<M> {
             others.retain(|(key, _)| Some(*key) == leader);
         }
         for (key, member) in others {
-            self.peers.send(&key, &member.address, self.packet(envelope.clone()));
+            self.send_packet(&key, &member.address, self.packet(envelope.clone()));
         }
     }
 
@@ -93,7 +93,7 @@ impl<M: NodeMachine> Task<M> {
         let others: Vec<NodeId> = voters.iter().copied().filter(|id| *id != self.me).collect();
         let to = self.rng.choice(others);
         if let Some((key, address, packet)) = to.and_then(|to| self.addressed(to, message)) {
-            self.peers.send(&key, &address, packet);
+            self.send_packet(&key, &address, packet);
         }
     }
 

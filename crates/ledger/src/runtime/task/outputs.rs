@@ -17,7 +17,7 @@ impl<M: NodeMachine> Task<M> {
         match output {
             Output::Send(to, message) => {
                 if let Some((key, address, packet)) = self.addressed(to, &message) {
-                    self.peers.send(&key, &address, packet);
+                    self.send_packet(&key, &address, packet);
                 }
             }
             Output::Compacted(through) => {
@@ -86,6 +86,13 @@ impl<M: NodeMachine> Task<M> {
         Some((key, address, self.packet(Envelope::Message(bytes))))
     }
 
+    /// Sends a packet, or drops and counts it.
+    pub(super) fn send_packet(&self, to: &PublicKey, address: &str, packet: Packet) {
+        if !self.peers.send(to, address, packet) {
+            metrics::dropped(&self.namespace, "out");
+        }
+    }
+
     pub(super) fn packet(&self, envelope: Envelope) -> Packet {
         Packet { ledger: self.ledger, incarnation: self.incarnation, envelope }
     }
@@ -131,7 +138,7 @@ impl<M: NodeMachine> Task<M> {
             let (Some(address), Ok(bytes)) = (address, message.encode()) else { continue };
             self.counts.gossip_messages += 1;
             self.counts.gossip_bytes += bytes.len() as u64;
-            self.peers.send(&to, &address, self.packet(Envelope::Gossip(bytes.into())));
+            self.send_packet(&to, &address, self.packet(Envelope::Gossip(bytes.into())));
         }
     }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{CONDITION_TIMEOUT, Cluster, NAME, TestNode, add, admit, submit, sum, until};
 use crate::machine::Either;
+use crate::runtime::wire::{Envelope, Packet};
 use crate::runtime::{DefaultMachine, Error, Host, Node, PeerAddress, Role, TransferRejection, create, join};
 use crate::{Consistency, Outcome, Slot};
 
@@ -280,4 +281,28 @@ fn a_join_can_be_corrected_until_the_node_has_joined() {
     assert!(matches!(create(folder.path(), NAME), Err(Error::AlreadyExists(_))));
     create(folder.path(), "other").unwrap();
     assert!(matches!(join(folder.path(), "other", &[contact(1)]), Err(Error::AlreadyExists(_))));
+}
+
+/// The task of a ledger at one node hangs, and its queues are full.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_ledger_that_hangs_does_not_hold_up_another_on_the_same_link() {
+    let cluster = Cluster::new(2).await;
+    let [here, there] = [0, 1].map(|at: usize| cluster.nodes[at].host());
+    let slow = here.create("slow").unwrap();
+    admit(&slow, there.contact(), "node 1", false).await;
+    there.join("slow", &[here.contact()]).unwrap();
+    let status = there.joined("slow", CONDITION_TIMEOUT).await.unwrap().watch_status();
+    // The task cannot publish its status, and waits.
+    let hung = status.borrow();
+    let PeerAddress { key, address } = there.contact();
+    for _ in 0..20_000 {
+        let envelope = Envelope::Gossip(bytes::Bytes::from_static(b"not decodable"));
+        let packet = Packet { ledger: slow.ledger(), incarnation: 1, envelope };
+        slow.shared.peers.send(&key, &address, packet);
+    }
+    submit(&cluster.nodes[0].node().await, 1).await;
+    drop(hung);
+    let index = submit(&slow, 1).await;
+    let caught_up = || async { status.borrow().head.index >= index };
+    until("the ledger that hung has caught up", caught_up).await;
 }
