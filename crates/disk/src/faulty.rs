@@ -70,7 +70,8 @@ impl FaultyDisk {
             1 => changes.iter().for_each(|change| change.reach(&mut state.platter, &mut || WHOLE)),
             _ => changes.iter().for_each(|change| change.reach(&mut state.platter, &mut roll)),
         }
-        state.bytes = state.platter.clone();
+        let DiskState { bytes, platter, .. } = &mut *state;
+        bytes.clone_from(platter);
     }
 
     /// Cuts the power after this many further writes and syncs: all operations fail until the
@@ -194,7 +195,9 @@ impl StorageBackend for DiskHandle {
             return Err(io::Error::other("the disk does not sync any more"));
         }
         state.syncs += 1;
-        changes.iter().for_each(|change| change.reach(&mut state.platter, &mut || WHOLE));
+        for change in &changes {
+            change.reach(&mut state.platter, &mut || WHOLE);
+        }
         Ok(())
     }
 

@@ -37,11 +37,10 @@ impl<B> MarkedFile<B> {
     /// Leaves the mark. If no file can be created, the store itself becomes the mark: a rename needs no space.
     fn leave_mark(&self, why: &io::Error) -> io::Result<()> {
         let mark = path_of(&self.store);
-        let created = File::create(&mark).and_then(|mut file| {
+        let created = File::create(&mark).map(|mut file| {
             // The mark exists; its text and its sync may fail.
             let text = writeln!(file, "a sync of {} failed: {why}", self.store.display());
             drop(text.and_then(|()| file.sync_all()).and_then(|()| directory::sync_parent(&mark)));
-            Ok(())
         });
         created.or_else(|_| std::fs::rename(&self.store, &mark))
     }
