@@ -20,13 +20,7 @@ pub(crate) struct Browser {
 
 impl Browser {
     pub(crate) async fn open() -> Self {
-        let mut driver = Command::new("chromedriver")
-            .arg("--port=0")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("chromedriver is missing: `cargo xtask test` installs it");
-        let port = port(&mut driver);
+        let (driver, port) = start_driver();
         let profile = tempfile::tempdir().expect("a folder for the profile");
         let arguments = [
             "--headless=new",
@@ -83,14 +77,36 @@ impl Drop for Browser {
     }
 }
 
-/// Returns the port that the driver announces.
-fn port(driver: &mut Child) -> u16 {
-    let output = BufReader::new(driver.stdout.take().expect("the driver's output"));
-    let announced = output.lines().map_while(Result::ok).find_map(|line| {
-        let (_, after) = line.split_once("started successfully on port ")?;
-        after.trim_end_matches('.').parse().ok()
-    });
-    announced.expect("chromedriver prints its port")
+/// Starts the driver, and returns the port that it announces.
+///
+/// The driver takes a free port of IPv6, and ends if the port of IPv4 with the same number is taken: it cannot know that
+/// port before. Another start takes another number.
+fn start_driver() -> (Child, u16) {
+    const STARTS: usize = 50;
+    let mut last = String::new();
+    for _ in 0..STARTS {
+        let mut driver = Command::new("chromedriver")
+            .arg("--port=0")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("chromedriver is missing: `cargo xtask test` installs it");
+        let output = BufReader::new(driver.stdout.take().expect("the driver's output"));
+        last.clear();
+        for line in output.lines().map_while(Result::ok) {
+            let announced = line.split_once("started successfully on port ");
+            if let Some(port) = announced.and_then(|(_, port)| port.trim_end_matches('.').parse().ok()) {
+                return (driver, port);
+            }
+            last.push_str(&line);
+            last.push('\n');
+        }
+        let _ = driver.wait();
+        if !last.contains("port not available") {
+            break;
+        }
+    }
+    panic!("chromedriver did not start: {last}");
 }
 
 /// Chromium's own command to read the console.
