@@ -84,6 +84,13 @@ impl<I, R, O> Step<I, R, O> {
         self.records.push(record);
     }
 
+    /// Adds records, and outputs that wait for them and for those of all earlier steps.
+    pub fn hold_all(&mut self, records: Vec<R>, outputs: Vec<O>) {
+        self.is_urgent |= !(records.is_empty() && outputs.is_empty());
+        append(&mut self.records, records);
+        append(&mut self.held, outputs);
+    }
+
     /// Adds a message and the records that it waits for.
     pub fn hold_until_stored(&mut self, deferred: Deferred<Vec<R>, O>) {
         let (records, output) = deferred.into_parts();
@@ -99,9 +106,9 @@ impl<I, R, O> Step<I, R, O> {
 
     /// Adds the content of the next step behind the content of this one.
     pub fn append(&mut self, next: Self) {
-        self.at_once.extend(next.at_once);
-        self.records.extend(next.records);
-        self.held.extend(next.held);
+        append(&mut self.at_once, next.at_once);
+        append(&mut self.records, next.records);
+        append(&mut self.held, next.held);
         self.when_stored = next.when_stored.or(self.when_stored.take());
         self.is_urgent |= next.is_urgent;
     }
@@ -123,7 +130,7 @@ impl<I, R, O> Step<I, R, O> {
                 }
             }
         }
-        self.records.extend(inner.records);
+        append(&mut self.records, inner.records);
         self.when_stored = inner.when_stored.map(input).or(self.when_stored.take());
         self.is_urgent |= inner.is_urgent;
         events
@@ -156,7 +163,7 @@ impl<I, R, O> Step<I, R, O> {
     pub fn store<E>(self, store: impl FnOnce(Vec<R>) -> Result<(), E>) -> Result<(Vec<O>, Option<I>), E> {
         store(self.records)?;
         let mut outputs = self.at_once;
-        outputs.extend(self.held);
+        append(&mut outputs, self.held);
         Ok((outputs, self.when_stored))
     }
 
@@ -181,6 +188,15 @@ impl<I, R, O> Step<I, R, O> {
             && self.records.is_empty()
             && self.held.is_empty()
             && self.when_stored.is_none()
+    }
+}
+
+/// Appends the elements. An empty vector is replaced, because most steps fill each of theirs once.
+fn append<T>(to: &mut Vec<T>, more: Vec<T>) {
+    if to.is_empty() {
+        *to = more;
+    } else {
+        to.extend(more);
     }
 }
 

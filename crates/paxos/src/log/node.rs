@@ -197,12 +197,7 @@ impl<V: Clone + EntrySize, S: Clone> Node<V, S> {
         self.advance_transfer();
         let mut step = Step::default();
         self.send_early(&mut step);
-        for record in std::mem::take(&mut self.records) {
-            step.record(record);
-        }
-        for output in std::mem::take(&mut self.outputs) {
-            step.hold(output);
-        }
+        step.hold_all(std::mem::take(&mut self.records), std::mem::take(&mut self.outputs));
         step
     }
 
