@@ -139,6 +139,19 @@ impl Postgres {
             .unwrap_or_else(|reason| panic!("cannot restart Postgres: {reason}\n{}", self.log()));
     }
 
+    /// Suspends all processes of the server, so that it answers nothing, until the returned value is dropped.
+    #[must_use]
+    pub fn hang(&self) -> Hung {
+        let file = std::fs::read_to_string(self.data().join("postmaster.pid")).expect("the server runs");
+        let postmaster = file.lines().next().unwrap_or_default().to_owned();
+        // The first process starts all others, so it is the first to stop.
+        let mut hung = Hung { processes: vec![postmaster.clone()] };
+        hung.signal("-STOP");
+        hung.processes.extend(children(&postmaster));
+        hung.signal("-STOP");
+        hung
+    }
+
     /// Takes a base backup of the running cluster. A later one replaces it.
     pub fn back_up(&self) {
         self.base_backup(self, &self.backup());
@@ -268,6 +281,38 @@ impl Postgres {
             .as_ref()
             .expect("a test that stops the server or reads its log starts a cluster of its own")
     }
+}
+
+/// The suspended processes of a server. They continue when the value is dropped.
+#[derive(Debug)]
+pub struct Hung {
+    processes: Vec<String>,
+}
+
+impl Hung {
+    fn signal(&self, signal: &str) {
+        run(Command::new("kill").arg(signal).args(&self.processes))
+            .unwrap_or_else(|reason| panic!("cannot signal Postgres: {reason}"));
+    }
+}
+
+impl Drop for Hung {
+    fn drop(&mut self) {
+        self.signal("-CONT");
+    }
+}
+
+/// Returns the processes that this process has started.
+fn children(parent: &str) -> Vec<String> {
+    let processes = std::fs::read_dir("/proc").expect("the list of processes").flatten();
+    let names = processes.filter_map(|entry| entry.file_name().into_string().ok());
+    let is_child = |process: &String| {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        // The name of the program, in parentheses, may contain spaces; the state and the parent follow.
+        let parent_of = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1));
+        parent_of == Some(parent)
+    };
+    names.filter(is_child).collect()
 }
 
 fn binaries() -> PathBuf {

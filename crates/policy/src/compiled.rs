@@ -103,6 +103,11 @@ impl Compiled {
         self.attempts
     }
 
+    /// Returns the time limit of the whole operation.
+    pub fn deadline(&self) -> Option<Duration> {
+        self.deadline_us.map(Duration::from_micros)
+    }
+
     /// Returns the longest delay, except for `Retry-After` and contention.
     pub fn cap(&self) -> Duration {
         Duration::from_micros(self.cap_us)

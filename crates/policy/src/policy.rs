@@ -74,11 +74,6 @@ impl Policy {
         self.spec.jitter
     }
 
-    /// Returns the time limit of the whole operation.
-    pub fn deadline(&self) -> Option<Duration> {
-        self.spec.deadline
-    }
-
     /// Returns the rule for `Retry-After`.
     pub fn retry_after(&self) -> RetryAfter {
         self.spec.retry_after

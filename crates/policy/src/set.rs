@@ -85,6 +85,10 @@ impl PolicySet {
     /// The policy of an operation without any entry.
     pub const DEFAULT_POLICY: &'static str = "standard";
 
+    /// The policy of a step of durable work whose operation has no entry. It waits longer than [`DEFAULT_POLICY`](Self::DEFAULT_POLICY), because
+    /// no caller waits for the step.
+    pub const DEFAULT_STEP_POLICY: &'static str = "step";
+
     /// The namespace of a caller that names none.
     pub const DEFAULT_NAMESPACE: &'static str = "default";
 
@@ -156,6 +160,22 @@ impl PolicySet {
     /// An exact name takes precedence over a pattern, and the more specific of two patterns over the other.
     /// The operations of the namespace take precedence over those of the root scope. Defaults come last.
     pub fn policy_for(&self, namespace: &str, operation: &str) -> (&str, &Arc<Policy>) {
+        self.policy_or(namespace, operation, Self::DEFAULT_POLICY)
+    }
+
+    /// Returns the policy of a step of durable work with this operation, and its name.
+    ///
+    /// The same entries and defaults apply as in [`policy_for`](Self::policy_for). Without any it is the preset `step`.
+    pub fn policy_for_step(&self, namespace: &str, operation: &str) -> (&str, &Arc<Policy>) {
+        self.policy_or(namespace, operation, Self::DEFAULT_STEP_POLICY)
+    }
+
+    fn policy_or<'a>(
+        &'a self,
+        namespace: &str,
+        operation: &str,
+        otherwise: &'a str,
+    ) -> (&'a str, &'a Arc<Policy>) {
         let scope = self.namespaces.get(namespace);
         let named = scope
             .and_then(|scope| scope.find(operation))
@@ -163,7 +183,7 @@ impl PolicySet {
             .map(|found| found.policy.as_str())
             .or_else(|| scope?.default.as_deref())
             .or(self.root.default.as_deref())
-            .unwrap_or(Self::DEFAULT_POLICY);
+            .unwrap_or(otherwise);
         let found = self.policies.get_key_value(named);
         found.map_or((Self::DEFAULT_POLICY, &self.fallback), |(name, policy)| (name.as_str(), policy))
     }
@@ -265,6 +285,7 @@ mod tests {
         assert_eq!(set.policy_for("default", "x").0, "background");
         assert_eq!(set.policy_for("eu", "x").0, "notification");
         assert_eq!(PolicySet::default().policy_for("default", "x").0, "standard");
+        assert_eq!(PolicySet::default().policy_for_step("default", "x").0, "step");
     }
 
     #[test]

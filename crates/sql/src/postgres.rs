@@ -13,6 +13,9 @@ use crate::{Component, Error};
 /// The longest time that a call waits for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The longest time that a connection which is released may take to answer.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// The delay before listening again after a lost connection.
 const LISTEN_RETRY_DELAY: Duration = Duration::from_secs(1);
 
@@ -38,6 +41,7 @@ impl PoolOptions {
             .max_connections(self.max)
             .min_connections(self.min)
             .acquire_timeout(CONNECT_TIMEOUT)
+            .after_release(|connection, _| Box::pin(check_released(connection)))
             .after_connect(move |connection, _| {
                 Box::pin(async move {
                     connection.execute(self.session).await?;
@@ -48,6 +52,14 @@ impl PoolOptions {
             .await?;
         Ok(pool)
     }
+}
+
+/// Returns an error if a connection that is released does not answer soon; the pool then closes it. A call that was
+/// dropped because its time was over leaves such a connection, and the pool would wait for its answer for as long as the
+/// network retransmits.
+async fn check_released(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    let answer = tokio::time::timeout(RELEASE_TIMEOUT, sqlx::Connection::ping(connection)).await;
+    answer.unwrap_or(Err(sqlx::Error::PoolTimedOut)).map(|()| true)
 }
 
 /// Migrates a component's tables to the newest schema. Any number of processes may call it concurrently.

@@ -1,23 +1,22 @@
-//! A claimed step, and what workers in this process and remote workers do alike: claim with inputs, judge a fault, check
-//! the size of an output, and report.
+//! A claimed step, and what workers in this process and remote workers do alike: claim with inputs, judge a fault, and
+//! report.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdoff_policy::{Attempt, Class, Compiled, Decision, Failure, Policy, SoFar};
+use holdoff_policy::{Attempt, Class, Compiled, Decision, Failure, MAX_DELAY, Policy, SoFar};
 
 use crate::fault::{Fault, FaultKind};
 use crate::names::KnownLane;
 use crate::notify::Notifier;
 use crate::settings::RequeueSettings;
 use crate::store::{
-    ClaimRow, EndedStep, Exit, FailureText, LaneId, Receipt, Report, RequeueReason, Result, Selection,
-    WorkerId,
+    ClaimRow, EndedStep, Exit, FailureText, Receipt, Report, RequeueReason, Result, Selection, WorkerId,
 };
-use crate::with_retry::with_retry;
+use crate::with_retry::{CALL_TIMEOUT, with_retry, within};
 use crate::work::{Shared, Work};
-use crate::{Payload, StepId, clock};
+use crate::{Error, Payload, StepId, clock};
 
 /// The inputs of a step without parents, which most steps are.
 static NO_INPUTS: BTreeMap<String, Payload> = BTreeMap::new();
@@ -63,6 +62,11 @@ impl ClaimedStep {
             ctid_hint: None,
             destination: None,
         };
+        Self::unread(row)
+    }
+
+    /// Returns a step of which only the row is known.
+    fn unread(row: ClaimRow) -> Self {
         let now = clock::now();
         Self { row, lane: None, inputs: None, requested: now, since: now, before: Duration::ZERO }
     }
@@ -140,23 +144,43 @@ impl Work {
     ) -> Result<Vec<ClaimedStep>> {
         let Shared { store, names, call_policy, .. } = &*self.shared;
         let requested = clock::now();
-        let rows = store.claim(selection, worker, limit, lease).await?;
+        let lease = lease.min(MAX_DELAY);
+        let rows = within(CALL_TIMEOUT, store.claim(selection, worker, limit, lease)).await?;
         let since = clock::now();
-        let mut inputs = self.inputs_of(&rows).await?;
-        let mut steps = Vec::with_capacity(rows.len());
-        let mut known: Option<(LaneId, Arc<KnownLane>)> = None;
-        for row in rows {
-            // The steps of one claim are in the same lane.
-            let lane = match &known {
-                Some((id, lane)) if *id == row.lane => Arc::clone(lane),
-                _ => with_retry(call_policy, |_| names.lane(&**store, row.lane)).await?,
-            };
-            known = Some((row.lane, Arc::clone(&lane)));
+        // The steps of one claim are in the same lane.
+        let Some(first) = rows.first() else { return Ok(Vec::new()) };
+        let needed = async {
+            let lane = with_retry(call_policy, |_| names.lane(&**store, first.lane)).await?;
+            Ok((lane, self.inputs_of(&rows).await?))
+        };
+        let (lane, mut inputs) = match needed.await {
+            Ok(needed) => needed,
+            Err(error) => {
+                self.put_back(rows, &error).await;
+                return Err(error);
+            }
+        };
+        let claimed = |row: ClaimRow| {
             let inputs = inputs.remove(&row.step).map(Arc::new);
-            let lane = Some(lane);
-            steps.push(ClaimedStep { row, lane, inputs, requested, since, before: Duration::ZERO });
+            let lane = Some(Arc::clone(&lane));
+            ClaimedStep { row, lane, inputs, requested, since, before: Duration::ZERO }
+        };
+        Ok(rows.into_iter().map(claimed).collect())
+    }
+
+    /// Requeues steps that were claimed and cannot run, because their inputs cannot be read. If this fails as well, they
+    /// are rescued when their leases expire.
+    async fn put_back(&self, rows: Vec<ClaimRow>, why: &Error) {
+        let report = |row| {
+            let delay = self.shared.settings.requeue.busy;
+            let message = format!("the inputs of the step cannot be read: {why}");
+            ClaimedStep::unread(row).report(Exit::Requeued { delay, reason: RequeueReason::Busy, message })
+        };
+        let reports: Vec<Report> = rows.into_iter().map(report).collect();
+        if let Err(error) = within(CALL_TIMEOUT, self.shared.store.finish(&reports, &|_| None)).await {
+            let steps = reports.len();
+            tracing::warn!(%error, steps, "failed to requeue claimed steps; they are rescued when their leases expire");
         }
-        Ok(steps)
     }
 
     /// Returns the outputs of the parents, for the steps that have parents.
@@ -170,15 +194,6 @@ impl Work {
             }
         }
         Ok(inputs)
-    }
-
-    /// Returns the message of an output that exceeds the size limit.
-    pub(crate) fn check_output(&self, output: &Payload) -> std::result::Result<(), String> {
-        let (size, limit) = (output.bytes.len(), self.shared.settings.max_output);
-        if size <= limit {
-            return Ok(());
-        }
-        Err(format!("the output has {size} bytes, and the limit is {limit} (work.max_output)"))
     }
 
     /// Returns the exit of a step whose run did not succeed, by its policy.
@@ -205,6 +220,9 @@ impl Work {
             match (receipt, lane) {
                 (Receipt::Accepted, Some(known)) => {
                     known.metrics.finished(report);
+                    if let Some(delay) = report.exit.delay() {
+                        self.shared.due.add(delay);
+                    }
                     accepted.push((&known.lane, report));
                 }
                 (Receipt::Accepted, None) => {}
@@ -238,10 +256,17 @@ pub(crate) fn judge(
     let message = crate::scrub::scrub(&fault.message);
     let (failure, credential) = match fault.kind {
         FaultKind::Snoozed { wait } => {
-            return Exit::Requeued { delay: wait, reason: RequeueReason::Snoozed, message };
+            return snoozed(wait, message);
         }
         FaultKind::Busy { wait } => {
             let delay = wait.max(requeue.busy);
+            let elapsed = row.elapsed.saturating_add(ran).saturating_add(delay);
+            // Nothing was sent, so this is not a failure, but it may be too late for the next attempt.
+            if row.failures > 0 && policy.deadline().is_some_and(|deadline| elapsed >= deadline) {
+                let message =
+                    format!("the deadline of the policy is too near for another attempt: {message}");
+                return Exit::Failed(FailureText { class: Class::Transient.name(), message });
+            }
             return Exit::Requeued { delay, reason: RequeueReason::Busy, message };
         }
         FaultKind::Failed { failure, credential } => (failure, credential),
@@ -255,6 +280,12 @@ pub(crate) fn judge(
         (Decision::HandOff, _) => Exit::Conflicted(why),
         _ => Exit::Failed(why),
     }
+}
+
+/// Returns the exit of a step that asked to run later.
+pub(crate) fn snoozed(wait: Duration, message: String) -> Exit {
+    // The store cannot represent every time.
+    Exit::Requeued { delay: wait.min(MAX_DELAY), reason: RequeueReason::Snoozed, message }
 }
 
 fn so_far(row: &ClaimRow, ran: Duration, refreshed: bool) -> SoFar {
@@ -328,6 +359,17 @@ mod tests {
         let busy = exit(&claimed(2), SECOND, Fault::busy(Duration::ZERO, "full"));
         let Exit::Requeued { delay, reason, .. } = busy else { panic!() };
         assert_eq!((delay, reason), (RequeueSettings::default().busy, RequeueReason::Busy));
+    }
+
+    #[test]
+    fn a_step_at_a_busy_destination_ends_at_its_deadline() {
+        let busy = || Fault::busy(Duration::ZERO, "full");
+        let late = |failures, elapsed| ClaimRow { elapsed, ..claimed(failures) };
+        assert!(matches!(exit(&late(1, SECOND * 50), SECOND, busy()), Exit::Requeued { .. }));
+        let Exit::Failed(why) = exit(&late(1, SECOND * 58), SECOND, busy()) else { panic!() };
+        assert_eq!(why.message, "the deadline of the policy is too near for another attempt: full");
+        // The deadline counts from the first attempt, and there was none.
+        assert!(matches!(exit(&late(0, SECOND * 58), SECOND, busy()), Exit::Requeued { .. }));
     }
 
     #[test]

@@ -19,6 +19,14 @@ pub enum Error {
         /// The store's error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The store did not answer in time. It is unknown whether the change was made; the call may be repeated.
+    #[error(
+        "the store did not answer within {after:?}: it is unknown whether the change was made; repeat the call"
+    )]
+    Unresponsive {
+        /// The time limit of the call.
+        after: Duration,
+    },
     /// The store's URL is invalid.
     #[error(
         "`{url}` cannot be used as a store: {source}; expected sqlite:FILE, sqlite::memory: or postgres://USER@HOST/DATABASE"
@@ -105,7 +113,10 @@ pub enum PolicyError {
 impl Error {
     /// Returns whether a repeated call may succeed.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Store { transient: true, .. } | Self::QueueFull { .. })
+        matches!(
+            self,
+            Self::Store { transient: true, .. } | Self::Unresponsive { .. } | Self::QueueFull { .. }
+        )
     }
 
     /// Wraps an error of the store, and classifies it as transient or not.
@@ -136,6 +147,7 @@ impl Classify for Error {
     fn classify(&self, _: &ClassMap) -> Failure {
         match self {
             Self::Store { transient: true, .. } => Failure::transient(),
+            Self::Unresponsive { .. } => Failure::new(Class::Timeout),
             Self::QueueFull { retry_after, .. } => {
                 Failure::new(Class::RateLimited).with_retry_after(*retry_after)
             }

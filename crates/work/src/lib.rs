@@ -23,6 +23,7 @@
 mod claimed_step;
 mod clock;
 mod context;
+mod due;
 mod engine;
 mod error;
 mod fault;

@@ -155,7 +155,7 @@ pub(crate) fn oldest_snapshot(age: std::time::Duration) {
 
 /// Records the duration of a request by its outcome: `ok`, the class of the failure, or `busy`.
 #[cfg(feature = "http")]
-pub(crate) fn http_took(took: std::time::Duration, answer: &Result<crate::Payload, crate::Fault>) {
+pub(crate) fn http_took(took: std::time::Duration, answer: &Result<crate::store::StepOutput, crate::Fault>) {
     let outcome = match answer {
         Ok(_) => "ok",
         Err(fault) => fault.failure().map_or("busy", |failure| failure.class().name()),

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdoff_policy::Class;
+use holdoff_policy::{Class, MAX_DELAY};
 
-use crate::claimed_step::ClaimedStep;
+use crate::claimed_step::{ClaimedStep, snoozed};
 use crate::notify::Notifier;
 use crate::registration::WorkerRegistration;
-use crate::store::{Exit, FailureText, Receipt, RequeueReason, Result, Selection};
+use crate::store::{Exit, FailureText, Receipt, Result, Selection, StepOutput};
 use crate::with_retry::with_retry;
 use crate::work::Work;
 use crate::{Error, Fault, Payload, StepId, clock};
@@ -96,6 +96,7 @@ impl Claimer {
         let until = clock::now().saturating_add(wait);
         loop {
             wakes.mark_unchanged();
+            let looked_at = clock::now();
             let steps = self.claim(limit, lease).await?;
             let left = until.saturating_sub(clock::now());
             if !steps.is_empty() || left.is_zero() {
@@ -104,7 +105,7 @@ impl Claimer {
             tokio::select! {
                 () = &mut enough => return Ok(steps),
                 _ = wakes.changed() => {}
-                () = tokio::time::sleep(left.min(self.work.shared.settings.poll)) => {}
+                () = self.work.shared.due.next(looked_at, left.min(self.work.shared.settings.poll)) => {}
             }
         }
     }
@@ -129,14 +130,15 @@ impl Claimer {
         }
         let shared = &*self.work.shared;
         let held = [(step.row.step, step.row.lease)];
-        let renewed = with_retry(&shared.call_policy, |_| shared.store.renew(&held, lease)).await?;
+        let renewed =
+            with_retry(&shared.call_policy, |_| shared.store.renew(&held, lease.min(MAX_DELAY))).await?;
         if renewed.first() == Some(&true) { Ok(()) } else { Err(fenced()) }
     }
 
-    /// Reports that the step has succeeded. If the future is dropped, the report may or may not be recorded; the caller
+    /// Reports that the step has succeeded. An output above the limit is dropped, and a note on the step says so. If the future is dropped, the report may or may not be recorded; the caller
     /// may repeat it.
     pub async fn complete(&self, step: &ClaimedStep, output: Payload) -> Result<Receipt> {
-        self.work.check_output(&output).map_err(Error::NotPossible)?;
+        let output = StepOutput::whole(output).within(self.work.shared.settings.max_output);
         self.report(step, Exit::Succeeded(output)).await
     }
 
@@ -157,7 +159,7 @@ impl Claimer {
     /// dropped, the report may or may not be recorded; the caller may repeat it.
     pub async fn snooze(&self, step: &ClaimedStep, wait: Duration, reason: &str) -> Result<Receipt> {
         let message = crate::scrub::scrub(reason);
-        self.report(step, Exit::Requeued { delay: wait, reason: RequeueReason::Snoozed, message }).await
+        self.report(step, snoozed(wait, message)).await
     }
 
     async fn report(&self, step: &ClaimedStep, exit: Exit) -> Result<Receipt> {

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use holdoff_policy::file::{self, DeTable, Reader};
-use holdoff_policy::{BreakerOptions, BudgetOptions, Problems};
+use holdoff_policy::{BreakerOptions, BudgetOptions, Growth, Jitter, Policy, Problems};
 
 const KIB: usize = 1024;
 const MINUTE: Duration = Duration::from_secs(60);
@@ -149,6 +149,8 @@ pub struct DestinationLimits {
     pub rate: Option<f64>,
     /// The share of requests that may be retries.
     pub budget: BudgetOptions,
+    /// The number of retries per second that are allowed even if the budget is exhausted.
+    pub retry_floor: f64,
     /// The circuit breaker: when requests to the destination stop.
     pub breaker: BreakerOptions,
 }
@@ -253,9 +255,19 @@ impl Default for DestinationLimits {
             concurrency: 64,
             rate: None,
             budget: BudgetOptions { ratio: 0.2, burst: 100 },
-            breaker: BreakerOptions::default(),
+            retry_floor: 5.0,
+            breaker: BreakerOptions { cool_down: cool_down(), ..BreakerOptions::default() },
         }
     }
+}
+
+/// Returns the time between two probes of a destination that is down: from one to five seconds. A probe is one request,
+/// and all steps for the destination wait for its result.
+fn cool_down() -> Policy {
+    let growth = Growth::exponential(Duration::from_secs(1), 2.0);
+    // These numbers are valid; a test of the gates depends on them.
+    let jitter = Jitter::Scaled { low: 0.5, high: 1.5 };
+    Policy::builder(growth).jitter(jitter).cap(Duration::from_secs(5)).build().unwrap_or_else(|_| Policy::standard())
 }
 
 impl Settings {

@@ -137,7 +137,7 @@ pub(crate) struct Report {
 /// The exit of a step from `running`.
 #[derive(Clone, Debug)]
 pub(crate) enum Exit {
-    Succeeded(Payload),
+    Succeeded(StepOutput),
     /// The policy granted another attempt, or the credentials were refreshed.
     Retry {
         delay: Duration,
@@ -202,13 +202,44 @@ impl Exit {
         }
     }
 
-    /// Returns the recorded message; empty for a success.
+    /// Returns the recorded message; for a success, the note on its output.
     pub(crate) fn message(&self) -> &str {
         match self {
             Self::Retry { why, .. } | Self::Failed(why) | Self::Conflicted(why) => &why.message,
             Self::Requeued { message, .. } => message,
-            Self::Succeeded(_) => "",
+            Self::Succeeded(output) => &output.note,
         }
+    }
+}
+
+/// The output of a step that succeeded.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StepOutput {
+    pub(crate) payload: Payload,
+    /// Says what is missing in the payload, because it exceeded a limit; empty if nothing is.
+    pub(crate) note: String,
+}
+
+impl StepOutput {
+    /// Returns the output, or nothing and a note if the payload exceeds `limit` bytes. The step has succeeded, so its
+    /// output is no reason to fail it or to run it again.
+    pub(crate) fn within(self, limit: usize) -> Self {
+        let size = self.payload.bytes.len();
+        if size <= limit {
+            return self;
+        }
+        let note = format!("the output of {size} bytes was dropped: the limit is {limit} (work.max_output)");
+        Self { payload: Payload::empty(), note }
+    }
+
+    /// Returns a whole output.
+    pub(crate) const fn whole(payload: Payload) -> Self {
+        Self { payload, note: String::new() }
+    }
+
+    /// Whether nothing is to be stored.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.payload.bytes.is_empty() && self.note.is_empty()
     }
 }
 
@@ -357,6 +388,14 @@ pub(crate) struct PruneRule {
     pub(crate) keep_failed: Duration,
     pub(crate) max_rows: u64,
     pub(crate) limit: i64,
+}
+
+/// The numbers of rows that one call has pruned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Pruned {
+    pub(crate) steps: u64,
+    /// Deduplication keys and signals.
+    pub(crate) keys: u64,
 }
 
 /// The largest number of workers that are pruned at once.
@@ -513,6 +552,9 @@ pub(crate) trait QueueStore: Send + Sync + std::fmt::Debug {
 
     /// Signals that steps may have become due. Signals may be missed, so the receiver also polls.
     fn wakes(&self) -> watch::Receiver<()>;
+
+    /// Wakes the workers of all nodes, because steps may have become due. It does not wait.
+    fn wake(&self);
 }
 
 /// Serves operators: queries of tasks and steps, actions on them, and the upkeep of the tables.
@@ -551,9 +593,8 @@ pub(crate) trait AdminStore: Send + Sync + std::fmt::Debug {
     /// Pauses or resumes claims of the steps of a queue or an operation.
     async fn pause(&self, namespace: &str, what: Pausable, name: &str, paused: bool) -> Result<()>;
 
-    /// Deletes history beyond the retention, and returns the number of deleted steps. Callers repeat it until it
-    /// returns zero.
-    async fn prune(&self, rule: PruneRule) -> Result<u64>;
+    /// Deletes history beyond the retention. Callers repeat it until it deletes nothing.
+    async fn prune(&self, rule: PruneRule) -> Result<Pruned>;
 
     /// Removes workers that have not reported for an hour and that no step or attempt mentions. Returns their number.
     /// However often this is called, the steps and attempts are searched about once an hour.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::store::{Exit, Report, Result};
+use crate::store::{Exit, Report, Result, StepOutput};
 use crate::{ClaimedStep, Completion, Context, Error, IntoOutput, Payload, StepId, clock};
 
 /// A held step, from a handler's [`Context`] or a [`ClaimedStep`].
@@ -25,7 +25,7 @@ impl HeldStep {
             ctid_hint: None,
             attempt: 0,
             destination: None,
-            exit: Exit::Succeeded(output),
+            exit: Exit::Succeeded(StepOutput::whole(output)),
         }
     }
 
@@ -59,8 +59,7 @@ impl From<&ClaimedStep> for HeldStep {
 /// Returns the output to store.
 pub(crate) fn output_of(output: impl IntoOutput) -> Result<Payload> {
     match output.into_output() {
-        Ok(Completion::Output(output)) => Ok(output),
-        Ok(Completion::Reported) => Ok(Payload::empty()),
+        Ok(Completion(output)) => Ok(output.unwrap_or_default().payload),
         Err(fault) => Err(Error::NotPossible(fault.to_string())),
     }
 }
@@ -79,17 +78,19 @@ pub mod postgres {
     //! sqlx::query("insert into orders (id) values (7)").execute(&mut *tx).await?;
     //! postgres::submit_in(work, &mut tx, &confirm).await?;
     //! tx.commit().await?; // both, or neither
+    //! work.wake(); // or the workers find the task at their next poll
     //! # Ok(()) }
     //! ```
 
     use sqlx::PgConnection;
 
     use super::{HeldStep, output_of};
-    use crate::engine::postgres::{submit, succeed, unblock};
+    use crate::engine::postgres::{notify_due, submit, succeed, unblock};
     use crate::store::{Exit, Result};
     use crate::{Completion, IntoOutput, PreparedTasks, Submitted, Work};
 
-    /// Submits tasks as part of the caller's transaction. The transaction must be on the database of the store.
+    /// Submits tasks as part of the caller's transaction. The transaction must be on the database of the store. Call
+    /// [`Work::wake`] after its commit.
     pub async fn submit_in(
         work: &Work,
         connection: &mut PgConnection,
@@ -98,6 +99,14 @@ pub mod postgres {
         let submitted = submit(connection, &prepared.tasks, false).await?;
         work.count_submitted(&prepared.tasks, &submitted);
         Ok(submitted)
+    }
+
+    /// Wakes the workers of all nodes when the caller's transaction commits.
+    ///
+    /// Postgres takes a lock over the whole database when a transaction with a notification commits, so that such
+    /// transactions commit one after the other. [`Work::wake`] after the commit does not need this lock.
+    pub async fn notify_in(connection: &mut PgConnection) -> Result<()> {
+        notify_due(connection).await
     }
 
     /// Completes a step as part of the caller's transaction. The handler returns the value that this function returns.
@@ -119,7 +128,7 @@ pub mod postgres {
         if report.has_children {
             unblock(connection, &[report.step]).await?;
         }
-        Ok(Completion::Reported)
+        Ok(Completion(None))
     }
 }
 
@@ -140,6 +149,7 @@ pub mod sqlite {
     //! sqlx::query("insert into orders (id) values (7)").execute(&mut *tx).await?;
     //! sqlite::submit_in(work, &mut tx, &confirm).await?;
     //! tx.commit().await?; // both, or neither
+    //! work.wake(); // or the workers find the task at their next poll
     //! # Ok(()) }
     //! ```
 
@@ -150,7 +160,8 @@ pub mod sqlite {
     use crate::store::{Exit, Result};
     use crate::{Completion, IntoOutput, PreparedTasks, Submitted, Work};
 
-    /// Submits tasks as part of the caller's transaction. The transaction must be on the database of the store.
+    /// Submits tasks as part of the caller's transaction. The transaction must be on the database of the store. Call
+    /// [`Work::wake`] after its commit.
     pub async fn submit_in(
         work: &Work,
         connection: &mut SqliteConnection,
@@ -182,6 +193,6 @@ pub mod sqlite {
         if report.has_children {
             unblock(connection, now, &[report.step]).await?;
         }
-        Ok(Completion::Reported)
+        Ok(Completion(None))
     }
 }

@@ -1,4 +1,5 @@
-//! Retries calls to the store, because a dropped connection, a deadlock and a restart are transient.
+//! Calls to the store: with a limit on their time, because a store may hang, and retried, because a dropped connection, a
+//! deadlock and a restart are transient.
 
 use std::time::Duration;
 
@@ -6,6 +7,21 @@ use holdoff_policy::{Growth, Jitter, Policy};
 use holdoff_retry::Retry;
 
 use crate::{Error, metrics};
+
+/// The time in which the store must answer a call of a worker. Beyond it, the call counts as failed. It is longer than
+/// the time that the stores wait for locks.
+pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The same for the upkeep of the tables. It is longer than the time that Postgres gives a statement.
+pub(crate) const UPKEEP_TIMEOUT: Duration = Duration::from_secs(70);
+
+/// Calls the store once. Returns an error if it does not answer within `limit`.
+pub(crate) async fn within<T>(
+    limit: Duration,
+    call: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    tokio::time::timeout(limit, call).await.unwrap_or(Err(Error::Unresponsive { after: limit }))
+}
 
 /// Returns the policy for calls on behalf of a caller: 12 attempts within 15 s, enough for a short failover.
 pub(crate) fn for_callers() -> Policy {
@@ -36,13 +52,15 @@ where
     F: Future<Output = Result<T, Error>>,
 {
     let mut again = false;
+    // The deadline of the policy, if it has one, ends the last attempt as well.
+    let limit = if policy.deadline().is_none() { CALL_TIMEOUT } else { Duration::MAX };
     let retried = Retry::new(policy)
         .run(|| {
             let now = std::mem::replace(&mut again, true);
             if now {
                 metrics::store_retried();
             }
-            call(now)
+            within(limit, call(now))
         })
         .await;
     retried.map_err(|failed| match failed.into_error() {

@@ -11,14 +11,15 @@ use tokio::sync::watch;
 
 pub use submit::PreparedTasks;
 
+use crate::due::DueTimes;
 use crate::names::NameCache;
 use crate::query::{Action, PageRequest, StepCount, StepFilter, StepPage};
 use crate::record::{StepRecord, TaskPage, TaskRecord};
 use crate::signal::SignalRecord;
 use crate::stats::{NodeRecord, NodeStats, Resolution, StatsQuery, StatsWindow};
-use crate::store::{LaneLimits, Pausable, PruneRule, Result, Store, Submitted};
+use crate::store::{LaneLimits, Pausable, PruneRule, Pruned, Result, Store, Submitted};
 use crate::version::ActivePolicies;
-use crate::with_retry::{for_callers, for_reports, with_retry};
+use crate::with_retry::{UPKEEP_TIMEOUT, for_callers, for_reports, with_retry, within};
 use crate::worker::WorkerBuilder;
 use crate::{Error, InvalidTask, PolicyError, Settings, Task, TaskId, TaskState, engine, metrics};
 
@@ -63,6 +64,7 @@ pub(crate) struct Shared {
     pub(crate) policies: ActivePolicies,
     pub(crate) settings: Settings,
     pub(crate) names: NameCache,
+    pub(crate) due: DueTimes,
     pub(crate) call_policy: Policy,
     pub(crate) report_policy: Policy,
     depth: submit::QueueDepths,
@@ -102,6 +104,7 @@ impl Work {
             policies: ActivePolicies::new(policies),
             names: NameCache::with_limits(LaneLimits::of(&settings)),
             settings,
+            due: DueTimes::default(),
             call_policy,
             report_policy: for_reports(),
             depth: submit::QueueDepths::default(),
@@ -277,18 +280,18 @@ impl Work {
         };
         let mut pruned = 0;
         loop {
-            let count = self.shared.store.prune(rule).await?;
-            metrics::pruned(count);
-            pruned += count;
-            if count == 0 {
+            let gone = within(UPKEEP_TIMEOUT, self.shared.store.prune(rule)).await?;
+            metrics::pruned(gone.steps);
+            pruned += gone.steps;
+            if gone == Pruned::default() {
                 break;
             }
             // Lets other tasks run first.
             tokio::task::yield_now().await;
         }
-        self.shared.store.prune_workers().await?;
+        within(UPKEEP_TIMEOUT, self.shared.store.prune_workers()).await?;
         if pruned > 0 {
-            self.shared.store.compact().await?;
+            within(UPKEEP_TIMEOUT, self.shared.store.compact()).await?;
         }
         Ok(pruned)
     }
@@ -311,6 +314,12 @@ impl Work {
 pub struct Wakes(watch::Receiver<()>);
 
 impl Work {
+    /// Wakes the workers of all nodes. Call it after the commit of a transaction with `submit_in` or `complete_in`;
+    /// otherwise the workers find the steps by polling. It does not wait.
+    pub fn wake(&self) {
+        self.shared.store.wake();
+    }
+
     /// Subscribes to notifications that steps may have become due, on whichever node of the store.
     pub fn wakes(&self) -> Wakes {
         Wakes(self.shared.store.wakes())

@@ -46,6 +46,7 @@ pub struct WorkerBuilder {
     work: Work,
     name: Option<String>,
     handlers: HashMap<String, Handler>,
+    timeouts: HashMap<String, Duration>,
     namespaces: Vec<String>,
     queues: Vec<String>,
     concurrency: usize,
@@ -67,6 +68,8 @@ struct Shared {
     registration: WorkerRegistration,
     selection: Selection,
     handlers: HashMap<String, Handler>,
+    /// The time limits of the handlers' runs, by operation.
+    timeouts: HashMap<String, Duration>,
     #[cfg(feature = "http")]
     http: Option<crate::HttpRunner>,
     notifier: Notifier,
@@ -97,6 +100,7 @@ impl WorkerBuilder {
             work,
             name: None,
             handlers: HashMap::new(),
+            timeouts: HashMap::new(),
             namespaces: Vec::new(),
             queues: Vec::new(),
             concurrency: CONCURRENCY,
@@ -115,6 +119,13 @@ impl WorkerBuilder {
         Fut: Future<Output = std::result::Result<O, Fault>> + Send + 'static,
     {
         self.handlers.insert(operation.into(), Handler::new(handler));
+        self
+    }
+
+    /// Limits the time of each run of this operation's handler. A run that takes longer is cancelled, and counts as a
+    /// failure of the class `timeout`.
+    pub fn timeout(mut self, operation: impl Into<String>, timeout: Duration) -> Self {
+        self.timeouts.insert(operation.into(), timeout);
         self
     }
 
@@ -160,7 +171,7 @@ impl WorkerBuilder {
     ///
     /// Cancel-safe: if the future is dropped, no worker runs.
     pub async fn start(self) -> Result<Worker> {
-        let Self { work, name, handlers, namespaces, queues, concurrency, http, maintains } = self;
+        let Self { work, name, handlers, timeouts, namespaces, queues, concurrency, http, maintains } = self;
         let name = name.unwrap_or_else(process_name);
         let registration =
             WorkerRegistration::new(&*work.shared.store, &work.shared.call_policy, &name).await?;
@@ -169,6 +180,7 @@ impl WorkerBuilder {
             registration,
             selection: Selection { namespaces, queues, operations, http },
             handlers,
+            timeouts,
             #[cfg(feature = "http")]
             http: http.then(|| http_runner(&work)).transpose()?,
             notifier: Notifier::new(&work).await?,
@@ -187,6 +199,7 @@ impl WorkerBuilder {
             tokio::spawn(run::finish(Arc::clone(&shared), finished)),
             tokio::spawn(run::fetch(Arc::clone(&shared), reports)),
             tokio::spawn(lease::renew(Arc::clone(&shared))),
+            tokio::spawn(lease::expire(Arc::clone(&shared))),
         ];
         if maintains {
             tasks.push(tokio::spawn(maintain::maintain(Arc::clone(&shared))));
@@ -259,8 +272,15 @@ impl Worker {
         if !is_idle {
             tracing::info!("requeued steps that did not end within the drain timeout");
         }
-        for task in std::mem::take(&mut self.tasks) {
-            let _ = task.await;
+        // The last reports are written as long as their leases can last. Later the steps are rescued anyway.
+        let ended = async {
+            for task in &mut self.tasks {
+                let _ = task.await;
+            }
+        };
+        if tokio::time::timeout(lease, ended).await.is_err() {
+            let unreported = self.shared.leases.len();
+            tracing::error!(unreported, "the store did not accept the last reports; the steps are rescued");
         }
         let work = self.shared.work.clone();
         drop(self);

@@ -19,7 +19,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("server", &["policy", "retry", "sim", "sql", "work", "lock", "net", "council", "ledger"]),
     ("ledger", &["clock", "disk", "driver", "gossip", "net", "policy", "paxos", "retry"]),
     ("gossip", &["policy", "net"]),
-    ("holdoff", &["policy", "retry", "work", "lock", "ledger"]),
+    ("holdoff", &["clock", "policy", "retry", "work", "lock", "ledger"]),
     (
         "cli",
         &[

@@ -227,7 +227,7 @@ fn work(work: &Settings) -> Vec<(&'static str, Option<String>)> {
 
 fn http(work: &Settings) -> Vec<(&'static str, Option<String>)> {
     let http = &work.http;
-    let DestinationLimits { concurrency, rate, budget, breaker, .. } = &http.destination;
+    let DestinationLimits { concurrency, rate, budget, retry_floor, breaker, .. } = &http.destination;
     vec![
         ("http.deny_private", Some(plain(&http.deny_private))),
         ("http.timeout", Some(time(http.timeout))),
@@ -237,6 +237,7 @@ fn http(work: &Settings) -> Vec<(&'static str, Option<String>)> {
         ("http.destination.rate", rate.map(|rate| plain(&rate))),
         ("http.destination.budget.ratio", Some(plain(&budget.ratio))),
         ("http.destination.budget.burst", Some(plain(&budget.burst))),
+        ("http.destination.budget.floor", Some(plain(retry_floor))),
         ("http.destination.breaker.failure_ratio", Some(plain(&breaker.failure_ratio))),
         ("http.destination.breaker.min_calls", Some(plain(&breaker.min_calls))),
         ("http.destination.breaker.window", Some(time(breaker.window))),

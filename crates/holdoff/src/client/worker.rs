@@ -6,7 +6,7 @@ use std::time::Duration;
 use holdoff_policy::Class;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
 use super::new::time;
 use super::{Client, Error};
@@ -17,6 +17,8 @@ const CONCURRENCY: usize = 16;
 const MAX_CLAIMED: usize = 100;
 /// The time that a claim waits for steps. A worker that is asked to stop stops after at most this time.
 const WAIT: Duration = Duration::from_secs(5);
+/// The pause after a claim that failed although the client has repeated it.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// A step that this worker has claimed.
 #[derive(Clone, Debug, Deserialize)]
@@ -144,45 +146,48 @@ impl PullWorker {
 
     /// Claims steps and passes them to `handler` until `stop` completes, then waits for the running steps.
     ///
-    /// The worker reports the result of each handler. If the worker loses a step, it drops the step's
-    /// handler. If the daemon does not respond within the policy, the worker continues to poll; if the daemon
-    /// refuses a claim, the worker ends.
+    /// The worker reports the result of each handler; a panic counts as a transient failure. If the worker loses a step, or
+    /// cannot renew its lease in time, it drops the step's handler. If the daemon does not respond within the policy, or limits
+    /// the rate, the worker continues to poll; if the daemon refuses a claim, the worker ends.
     ///
-    /// Use `stop` instead of dropping the future: the handlers run in tasks of their own and outlive it.
+    /// If the future is dropped, the handlers are dropped, too. Their steps return to their queues when the leases expire;
+    /// `stop` avoids that.
     pub async fn run<F, Fut>(self, handler: F, stop: impl Future<Output = ()>) -> Result<(), Error>
     where
         F: Fn(PulledStep) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Value, StepFault>> + Send + 'static,
     {
         let (worker, handler) = (Arc::new(self), Arc::new(handler));
-        let slots = Arc::new(Semaphore::new(worker.slots));
+        let mut running = JoinSet::new();
         let mut stop = std::pin::pin!(stop);
         let ended = loop {
-            let slot = tokio::select! {
+            while running.try_join_next().is_some() {}
+            let free = worker.slots.saturating_sub(running.len());
+            tokio::select! {
                 biased;
                 () = &mut stop => break Ok(()),
-                slot = Arc::clone(&slots).acquire_owned() => slot,
-            };
-            drop(slot);
+                _ = running.join_next(), if free == 0 => continue,
+                () = std::future::ready(()), if free > 0 => {}
+            }
+            let requested = holdoff_clock::now();
             // A claim in progress is not aborted: its steps would wait until their leases expire.
-            let steps = match worker.claim(slots.available_permits().clamp(1, MAX_CLAIMED)).await {
+            let steps = match worker.claim(free.min(MAX_CLAIMED)).await {
                 Ok(steps) => steps,
-                Err(Error::Unreachable { .. }) => continue,
-                Err(error) if error.problem().is_some_and(|problem| problem.status >= 500) => continue,
-                Err(error) => break Err(error),
+                Err(error) if !is_passing(&error) => break Err(error),
+                Err(_) => {
+                    tokio::select! {
+                        () = &mut stop => break Ok(()),
+                        () = tokio::time::sleep(PAUSE) => continue,
+                    }
+                }
             };
             for step in steps {
-                let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { break };
                 let (worker, handler) = (Arc::clone(&worker), Arc::clone(&handler));
-                tokio::spawn(async move {
-                    worker.execute(step, &*handler).await;
-                    drop(slot);
-                });
+                let lease = HeldLease::new(worker.lease, requested);
+                running.spawn(async move { worker.execute(step, lease, &*handler).await });
             }
         };
-        // All permits are available when no step runs.
-        let all = u32::try_from(worker.slots).unwrap_or(u32::MAX);
-        let _ = slots.acquire_many(all).await;
+        while running.join_next().await.is_some() {}
         ended
     }
 
@@ -200,15 +205,21 @@ impl PullWorker {
         Ok(claimed.items)
     }
 
-    async fn execute<F, Fut>(&self, step: PulledStep, handler: &F)
+    async fn execute<F, Fut>(&self, step: PulledStep, mut lease: HeldLease, handler: &F)
     where
         F: Fn(PulledStep) -> Fut,
-        Fut: Future<Output = Result<Value, StepFault>>,
+        Fut: Future<Output = Result<Value, StepFault>> + Send + 'static,
     {
         let (id, token) = (step.step.clone(), step.token);
+        // A task of its own, so that a panic ends the handler only. The set aborts it when it is dropped.
+        let mut handling = JoinSet::new();
+        handling.spawn(handler(step));
         let ended = tokio::select! {
-            ended = handler(step) => ended,
-            () = self.heartbeat(&id, token) => return,
+            ended = handling.join_next() => match ended {
+                Some(Ok(ended)) => ended,
+                _ => Err(StepFault::transient("the handler panicked")),
+            },
+            () = self.keep(&id, token, &mut lease) => return,
         };
         let (path, more) = match ended {
             Ok(output) => ("complete", serde_json::json!({ "output": output })),
@@ -218,7 +229,7 @@ impl PullWorker {
         // when the lease expires.
         let reported = tokio::select! {
             reported = self.report(path, &id, token, more) => reported,
-            () = self.heartbeat(&id, token) => return,
+            () = self.keep(&id, token, &mut lease) => return,
         };
         // A permanent refusal of a result would recur after a repeated execution, so the step fails for good.
         if let Err(Error::Refused(problem)) = &reported
@@ -229,21 +240,69 @@ impl PullWorker {
         }
     }
 
-    /// Sends heartbeats until the worker loses the step.
-    async fn heartbeat(&self, step: &str, token: u64) {
+    /// Sends heartbeats until the worker loses the step, or cannot know any more that it still holds it.
+    async fn keep(&self, step: &str, token: u64, lease: &mut HeldLease) {
+        let body = || serde_json::json!({ "lease": holdoff_policy::format_duration(self.lease) });
         loop {
-            tokio::time::sleep(self.lease / 3).await;
-            let lease = serde_json::json!({ "lease": holdoff_policy::format_duration(self.lease) });
-            match self.report("heartbeat", step, token, lease).await {
-                Err(error) if error.is("step-not-held") => return,
-                // An unreachable daemon may be back before the lease expires.
-                _ => {}
+            tokio::time::sleep(lease.until_renewal()).await;
+            let requested = holdoff_clock::now();
+            let renewal = self.report("heartbeat", step, token, body());
+            match tokio::time::timeout(lease.left(), renewal).await {
+                Ok(Ok(_)) => lease.renewed(requested),
+                Ok(Err(error)) if error.is("step-not-held") => return,
+                Ok(Err(_)) if !lease.left().is_zero() => lease.retry_soon(),
+                _ => return,
             }
         }
     }
 
     async fn report(&self, path: &str, step: &str, token: u64, more: Value) -> Result<Value, Error> {
         self.client.post(&format!("/v1/workers/{path}"), &StepReport { step, token, more }).await
+    }
+}
+
+/// Whether the daemon may accept the next claim.
+fn is_passing(error: &Error) -> bool {
+    match error {
+        Error::Unreachable { .. } => true,
+        error => error.problem().is_some_and(|problem| problem.status >= 500 || problem.status == 429),
+    }
+}
+
+/// What the worker knows of a lease, by its own clock.
+#[derive(Debug)]
+struct HeldLease {
+    length: Duration,
+    /// The lease lasts at least `length` from here.
+    since: Duration,
+    renew_at: Duration,
+}
+
+impl HeldLease {
+    /// The lease of a step that has just arrived. The daemon granted it after `requested`.
+    fn new(length: Duration, requested: Duration) -> Self {
+        let now = holdoff_clock::now();
+        // The claim may have waited for a step for longer than the lease, so that its beginning says little. An immediate
+        // renewal tells more.
+        let waited = now.saturating_sub(requested) > length / 3;
+        let since = if waited { now } else { requested };
+        Self { length, since, renew_at: if waited { now } else { since + length / 3 } }
+    }
+
+    fn renewed(&mut self, requested: Duration) {
+        (self.since, self.renew_at) = (requested, requested + self.length / 3);
+    }
+
+    fn retry_soon(&mut self) {
+        self.renew_at = holdoff_clock::now() + self.length / 12;
+    }
+
+    fn until_renewal(&self) -> Duration {
+        self.renew_at.saturating_sub(holdoff_clock::now())
+    }
+
+    fn left(&self) -> Duration {
+        (self.since + self.length).saturating_sub(holdoff_clock::now())
     }
 }
 

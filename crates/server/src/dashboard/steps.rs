@@ -223,7 +223,12 @@ fn filter_to_act_on(visitor: &Visitor, query: &PageQuery) -> Result<StepFilter, 
         let wrong = |_| Problem::new(Kind::InvalidQuery, "step: expected TASK/NUMBER");
         filter.step = Some(step.parse().map_err(wrong)?);
     }
-    if filter == StepFilter::default() {
+    // A token of one namespace limits the filter; that is not a choice of the visitor.
+    let chosen = match query.get("namespace") {
+        "" => StepFilter { namespace: None, ..filter.clone() },
+        _ => filter.clone(),
+    };
+    if chosen == StepFilter::default() {
         let detail = "no filter is set, so that all steps would match; select at least a state";
         return Err(Problem::new(Kind::InvalidQuery, detail));
     }

@@ -15,6 +15,8 @@ use holdoff_work::{PageRequest, Settings, StepFilter, Work};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 use crate::support::{Daemon, Target};
 
@@ -201,6 +203,72 @@ async fn a_pull_worker_claims_runs_and_reports_steps() {
     assert_eq!(done.steps[1].output, Some(json!({ "asked": "ada", "attempt": 2 })));
     let failed = client.wait(&hopeless.id).await.unwrap();
     assert_eq!((failed.state, failed.steps[0].class.as_deref()), (TaskState::Failed, Some("permanent")));
+    stop.send(()).unwrap();
+    working.await.unwrap().unwrap();
+}
+
+/// Reports the end of a handler, when it is dropped.
+struct HandlerEnd(mpsc::UnboundedSender<&'static str>);
+
+impl Drop for HandlerEnd {
+    fn drop(&mut self) {
+        let _ = self.0.send("ended");
+    }
+}
+
+/// Starts a worker whose handler never ends by itself, and waits until it runs a step.
+async fn endless(
+    client: &Client,
+    lease: Duration,
+) -> (JoinHandle<Result<(), Error>>, mpsc::UnboundedReceiver<&'static str>) {
+    let (events, mut seen) = mpsc::unbounded_channel();
+    let handler = move |_: PulledStep| {
+        let events = events.clone();
+        async move {
+            events.send("begun").unwrap();
+            let _end = HandlerEnd(events);
+            std::future::pending().await
+        }
+    };
+    client.submit(&NewTask::new("mail.ask", json!(1))).await.unwrap();
+    let worker = client.worker("w1").operation("mail.ask").lease(lease);
+    let working = tokio::spawn(worker.run(handler, std::future::pending()));
+    assert_eq!(seen.recv().await, Some("begun"));
+    (working, seen)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pull_worker_that_is_dropped_drops_its_handlers() {
+    let daemon = Daemon::start(StoreUrl::new("sqlite::memory:")).await;
+    let (working, mut seen) = endless(&client(&daemon.url), Duration::from_secs(60)).await;
+    working.abort();
+    assert_eq!(seen.recv().await, Some("ended"));
+}
+
+/// Another worker may run the step when the lease has ended, so this one must not run it any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pull_worker_drops_a_handler_whose_lease_it_cannot_renew() {
+    let daemon = Daemon::start(StoreUrl::new("sqlite::memory:")).await;
+    let (working, mut seen) = endless(&client(&daemon.url), Duration::from_secs(2)).await;
+    drop(daemon);
+    assert_eq!(seen.recv().await, Some("ended"));
+    working.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_panic_in_a_pulled_step_is_a_failure() {
+    let daemon = Daemon::start(StoreUrl::new("sqlite::memory:")).await;
+    let client = client(&daemon.url);
+    let asked = client.submit(&NewTask::new("mail.ask", json!(1))).await.unwrap();
+    let handler = |step: PulledStep| async move {
+        assert!(step.attempt > 1, "the first attempt panics");
+        Ok(json!("asked"))
+    };
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let worker = client.worker("w1").operation("mail.ask");
+    let working = tokio::spawn(worker.run(handler, async { stopped.await.unwrap_or(()) }));
+    let done = client.wait(&asked.id).await.unwrap();
+    assert_eq!((done.state, done.steps[0].failures), (TaskState::Succeeded, 1));
     stop.send(()).unwrap();
     working.await.unwrap().unwrap();
 }

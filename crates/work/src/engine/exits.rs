@@ -5,8 +5,10 @@ use std::collections::{HashMap, HashSet};
 use holdoff_policy::Class;
 
 use super::columns::ChangedColumns;
-use crate::store::{AttemptOutcome, EndedStep, Exit, NewTask, NotifyFn, Receipt, Report, Rescued};
-use crate::{Payload, StepId, StepState};
+use crate::store::{
+    AttemptOutcome, EndedStep, Exit, NewTask, NotifyFn, Receipt, Report, Rescued, StepOutput,
+};
+use crate::{StepId, StepState};
 
 /// The number of leases for which reports of one step are kept: 500 runs, each of which raises the lease by two.
 pub(crate) const KEPT_LEASES: i64 = 2 * 500;
@@ -20,7 +22,7 @@ pub(crate) const LOST_TOO_OFTEN: &str =
 ///
 /// Each step occurs once. A worker that was paused may report a step under an old lease and under the current one in
 /// one batch. Only the highest lease can be valid, and a child must not count its parent twice.
-pub(crate) fn sort(reports: &[Report]) -> (Vec<(&Report, &Payload)>, Vec<&Report>) {
+pub(crate) fn sort(reports: &[Report]) -> (Vec<(&Report, &StepOutput)>, Vec<&Report>) {
     let mut once: Vec<&Report> = reports.iter().collect();
     once.sort_by_key(|report| (report.step, std::cmp::Reverse(report.lease)));
     once.dedup_by_key(|report| report.step);
@@ -109,7 +111,7 @@ mod tests {
             ctid_hint: None,
             attempt: 1,
             destination: None,
-            exit: Exit::Succeeded(Payload::empty()),
+            exit: Exit::Succeeded(StepOutput::default()),
         };
         let reports = [report(3), report(1)];
         let (successes, changes) = sort(&reports);

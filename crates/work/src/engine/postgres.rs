@@ -21,10 +21,11 @@ use holdoff_sql::postgres::PoolOptions;
 use holdoff_sql::{Component, Migration};
 use sqlx::types::Uuid;
 use sqlx::{PgConnection, PgPool};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::store::Result;
+use crate::with_retry::{CALL_TIMEOUT, within};
 use crate::{StepId, next_due};
 
 /// The settings of every connection. The tables go from empty to millions of rows and back within minutes, so
@@ -54,6 +55,9 @@ const COMPONENT: Component = Component {
 /// The channel of all notifications.
 const CHANNEL: &str = "holdoff";
 
+/// Notifies all nodes that steps may have become due.
+const NOTIFY_DUE: &str = "select pg_notify('holdoff', '')";
+
 /// The payload of the notification that another version of the policies has become active.
 const POLICIES_CHANGED: &str = "policies";
 
@@ -80,12 +84,16 @@ struct WakeChannel {
     /// Signalled when another version of the policies may be active.
     policies: Arc<watch::Sender<()>>,
     listener: OnceLock<AbortOnDropHandle<()>>,
+    /// Signalled when this process has committed steps that are due.
+    committed: Arc<Notify>,
+    announcer: OnceLock<AbortOnDropHandle<()>>,
 }
 
 impl WakeChannel {
     fn new(pool: PgPool) -> Self {
         let channel = || Arc::new(watch::Sender::new(()));
-        Self { pool, steps: channel(), policies: channel(), listener: OnceLock::new() }
+        let (committed, announcer) = (Arc::default(), OnceLock::new());
+        Self { pool, steps: channel(), policies: channel(), listener: OnceLock::new(), committed, announcer }
     }
 
     fn steps(&self) -> watch::Receiver<()> {
@@ -96,6 +104,26 @@ impl WakeChannel {
     fn policies(&self) -> watch::Receiver<()> {
         self.listen();
         self.policies.subscribe()
+    }
+
+    /// Notifies all nodes that steps may have become due. Call it after the commit; it does not wait.
+    ///
+    /// A notification inside a transaction would take a lock over the whole database at its commit. Calls that come
+    /// during a notification share the next one.
+    fn announce(&self) {
+        self.announcer.get_or_init(|| {
+            let (pool, committed) = (self.pool.clone(), Arc::clone(&self.committed));
+            AbortOnDropHandle::new(tokio::spawn(async move {
+                loop {
+                    committed.notified().await;
+                    let notify = async { Ok(sqlx::query(NOTIFY_DUE).execute(&pool).await?) };
+                    if let Err(error) = within(CALL_TIMEOUT, notify).await {
+                        tracing::debug!(%error, "failed to notify the workers; they find the steps by polling");
+                    }
+                }
+            }))
+        });
+        self.committed.notify_one();
     }
 
     fn listen(&self) {
@@ -114,9 +142,10 @@ impl WakeChannel {
     }
 }
 
-/// Notifies all nodes, when the transaction commits, that steps may have become due.
-async fn notify_due(tx: &mut PgConnection) -> Result<()> {
-    sqlx::query("select pg_notify('holdoff', '')").execute(tx).await?;
+/// Notifies all nodes, when the transaction commits, that steps may have become due. For rare calls, and for the
+/// transactions of callers who ask for it.
+pub(crate) async fn notify_due(tx: &mut PgConnection) -> Result<()> {
+    sqlx::query(NOTIFY_DUE).execute(tx).await?;
     Ok(())
 }
 

@@ -105,10 +105,14 @@ pub(super) struct Gate {
     throttle: Mutex<Throttle>,
 }
 
-/// The rate limit and the breaker. One lock covers both, so that a refusal by one uses nothing of the other.
+/// The rate limit, the breaker, and the retries that an exhausted budget still allows. One lock covers all, so that a
+/// refusal by one uses nothing of the others.
 #[derive(Debug)]
 struct Throttle {
     rate: Option<(TokenRate, TokenBucket)>,
+    /// A durable step has no other caller who could earn the budget's next retry. Without a floor, steps that have
+    /// used up the budget would wait for ever, because each of their calls is a retry.
+    floor: (TokenRate, TokenBucket),
     breaker: Breaker,
 }
 
@@ -141,42 +145,52 @@ impl Gate {
             name: name.to_owned(),
             slots: Arc::new(Semaphore::new(slots)),
             budget: Budget::new(limits.budget),
-            throttle: Mutex::new(Throttle { rate, breaker: Breaker::new(limits.breaker.clone()) }),
+            throttle: Mutex::new(Throttle {
+                rate,
+                floor: (TokenRate::per_second(limits.retry_floor), TokenBucket::default()),
+                breaker: Breaker::new(limits.breaker.clone()),
+            }),
         }
     }
 
     /// Admits a request, or returns the time after which to come back. It never waits.
     pub(super) fn try_enter(self: &Arc<Self>, attempt: u32) -> Result<GatePermit, Fault> {
+        self.try_enter_at(attempt, clock::now())
+    }
+
+    fn try_enter_at(self: &Arc<Self>, attempt: u32, now: Duration) -> Result<GatePermit, Fault> {
         let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
             return Err(self.busy(BUSY_WAIT, "is at its limit of concurrent requests"));
         };
-        let is_retry = attempt > 1;
-        if is_retry && !self.budget.withdraw() {
-            return Err(self.busy(BUSY_WAIT, "has an exhausted retry budget"));
-        }
-        match self.admit(clock::now()) {
-            Ok(ticket) => Ok(GatePermit { gate: Arc::clone(self), ticket, _slot: slot }),
-            Err(busy) => {
-                if is_retry {
-                    self.budget.put_back();
-                }
-                Err(busy)
-            }
-        }
+        let ticket = self.admit(attempt > 1, now)?;
+        Ok(GatePermit { gate: Arc::clone(self), ticket, _slot: slot })
     }
 
-    /// Checks the rate limit, then the breaker. The breaker is last, because an admitted request may be its probe.
-    fn admit(&self, now: Duration) -> Result<Ticket, Fault> {
+    /// Checks the rate limit, the retry budget, then the breaker. The breaker is last, because an admitted request may
+    /// be its probe.
+    fn admit(&self, is_retry: bool, now: Duration) -> Result<Ticket, Fault> {
         let mut throttle = self.throttle.lock();
-        let wait = throttle.rate.as_ref().map_or(Duration::ZERO, |(rate, bucket)| bucket.wait(rate, now));
+        let Throttle { rate, floor: (floor, floor_bucket), breaker } = &mut *throttle;
+        let wait = rate.as_ref().map_or(Duration::ZERO, |(rate, bucket)| bucket.wait(rate, now));
         if !wait.is_zero() {
             return Err(self.busy(wait, "is at its rate limit"));
         }
-        match throttle.breaker.admit(now) {
+        // Only this function withdraws, under the lock.
+        let is_over_budget = is_retry && self.budget.left() == 0;
+        let wait = if is_over_budget { floor_bucket.wait(floor, now) } else { Duration::ZERO };
+        if !wait.is_zero() {
+            return Err(self.busy(wait, "has an exhausted retry budget"));
+        }
+        match breaker.admit(now) {
             Admission::Admitted(ticket) => {
-                if let Some((rate, bucket)) = &mut throttle.rate {
-                    // The lock is held, so the token is still available.
+                // The lock is held, so the tokens are still available.
+                if let Some((rate, bucket)) = rate {
                     let _ = bucket.take(rate, now);
+                }
+                if is_over_budget {
+                    let _ = floor_bucket.take(floor, now);
+                } else if is_retry {
+                    self.budget.withdraw();
                 }
                 Ok(ticket)
             }
@@ -197,6 +211,10 @@ impl Gate {
 impl GatePermit {
     /// Reports the result of the request.
     pub(super) fn report(self, health: DestinationHealth) {
+        self.report_at(health, clock::now());
+    }
+
+    fn report_at(self, health: DestinationHealth, now: Duration) {
         let healthy = match health {
             DestinationHealth::Served => {
                 self.gate.budget.refund();
@@ -206,7 +224,6 @@ impl GatePermit {
             DestinationHealth::Failing => false,
             DestinationHealth::Unknown => return,
         };
-        let now = clock::now();
         self.gate.throttle.lock().breaker.record(self.ticket, healthy, now, clock::roll());
     }
 }
@@ -300,13 +317,50 @@ mod tests {
 
     #[test]
     fn retries_use_the_budget_and_successes_refill_it() {
-        let gate = gate_with(|limits| limits.budget = BudgetOptions { ratio: 0.5, burst: 1 });
-        gate.try_enter(2).unwrap().report(DestinationHealth::Failing);
-        assert!(gate.try_enter(2).is_err());
+        let gate = gate_with(|limits| {
+            limits.budget = BudgetOptions { ratio: 0.5, burst: 1 };
+            limits.retry_floor = 0.001;
+        });
+        for _ in 0..2 {
+            gate.try_enter(2).unwrap().report(DestinationHealth::Failing);
+        }
+        assert!(gate.try_enter(2).is_err(), "the budget and its floor");
         for _ in 0..2 {
             gate.try_enter(1).unwrap().report(DestinationHealth::Served);
         }
         gate.try_enter(2).unwrap();
+    }
+
+    /// Ten steps, each of which has failed before, call a destination that answers after a thousand failed calls.
+    #[test]
+    fn steps_that_used_up_the_budget_succeed_soon_after_the_destination_recovers() {
+        let gate = gate_with(|_| {});
+        let mut due: Vec<Duration> = vec![Duration::ZERO; 10];
+        let (mut failed, mut now, mut recovered) = (0, Duration::ZERO, Duration::ZERO);
+        while !due.is_empty() {
+            now += Duration::from_millis(100);
+            due.retain_mut(|due| {
+                if *due > now {
+                    return true;
+                }
+                match gate.try_enter_at(2, now) {
+                    Ok(permit) if failed == 1000 => {
+                        permit.report_at(DestinationHealth::Served, now);
+                        return false;
+                    }
+                    Ok(permit) => {
+                        permit.report_at(DestinationHealth::Failing, now);
+                        (failed, recovered) = (failed + 1, now);
+                        *due = now + Duration::from_secs(1);
+                    }
+                    Err(busy) => *due = now + wait(&busy).max(Duration::from_secs(1)),
+                }
+                true
+            });
+            let since = now.saturating_sub(recovered);
+            assert!(since < Duration::from_secs(20), "{} steps wait after {failed} failures", due.len());
+        }
+        assert_eq!(failed, 1000);
     }
 
     #[test]

@@ -26,6 +26,7 @@ use serde_json::value::RawValue;
 use super::client::{PrivateAddress, RefusedRedirect};
 use super::gate::DestinationHealth;
 use super::request::destination;
+use crate::store::StepOutput;
 use crate::{Fault, Payload};
 
 /// The number of bytes of an error response that are read for its message.
@@ -62,12 +63,12 @@ pub(super) async fn read(response: &mut Response, limit: usize, body: &mut Vec<u
 
 /// The output of an HTTP step, which its children receive.
 #[derive(Serialize)]
-struct StepOutput {
+struct HttpOutput {
     status: u16,
     body: Body,
-    /// The length of a body that is not text and is therefore not included.
+    /// The length of a body that is not text or too long, and is therefore not included.
     #[serde(skip_serializing_if = "Option::is_none")]
-    bytes: Option<usize>,
+    bytes: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -79,21 +80,37 @@ enum Body {
 }
 
 /// Creates the step's output: `{"status":200,"body":…}`. A body with a JSON content type stays JSON, other text
-/// becomes a string, and of any other body only the length is included.
+/// becomes a string, and of any other body only the length is included. The same holds if the output would exceed
+/// `max_output` bytes.
 pub(super) fn output(
     status: u16,
     headers: &HeaderMap,
     body: Vec<u8>,
     token: Option<&str>,
-) -> Result<Payload, Fault> {
-    let length = body.len();
+    max_output: usize,
+) -> Result<StepOutput, Fault> {
+    let length = u64::try_from(body.len()).ok();
     let (body, bytes) = match String::from_utf8(body) {
         Ok(text) if text.is_empty() => (Body::Nothing, None),
         Ok(text) => (text_body(redact(text, token), says_json(headers)), None),
-        Err(_) => (Body::Nothing, Some(length)),
+        Err(_) => (Body::Nothing, length),
     };
-    Payload::json(&StepOutput { status, body, bytes })
-        .map_err(|_| Fault::permanent("the response cannot be serialized as JSON"))
+    let payload = payload(&HttpOutput { status, body, bytes })?;
+    if payload.bytes.len() > max_output {
+        return without_body(status, length, format!("exceeds work.max_output ({max_output} bytes)"));
+    }
+    Ok(StepOutput::whole(payload))
+}
+
+/// Creates the output of a step whose response is too long to be kept. The destination has done what the request asked
+/// for, so the step has succeeded.
+pub(super) fn without_body(status: u16, bytes: Option<u64>, why: String) -> Result<StepOutput, Fault> {
+    let payload = payload(&HttpOutput { status, body: Body::Nothing, bytes })?;
+    Ok(StepOutput { payload, note: format!("the body of the response was dropped: it {why}") })
+}
+
+fn payload(output: &HttpOutput) -> Result<Payload, Fault> {
+    Payload::json(output).map_err(|_| Fault::permanent("the response cannot be serialized as JSON"))
 }
 
 fn text_body(text: String, is_json: bool) -> Body {
@@ -187,17 +204,6 @@ pub(super) fn too_slow(destination: &str, limit: Duration, usual: Duration) -> F
     FailedRequest { fault: Fault::new(Class::Timeout, message), health }
 }
 
-/// Classifies a body that was too long or did not arrive.
-pub(super) fn unread(unread: &Unread, destination: &str, limit: usize) -> FailedRequest {
-    match unread {
-        Unread::TooLong => {
-            let message = format!("the response of {destination} exceeds http.max_response ({limit} bytes)");
-            FailedRequest { fault: Fault::permanent(message), health: DestinationHealth::Alive }
-        }
-        Unread::Interrupted(error) => classify(error, destination),
-    }
-}
-
 /// Classifies a request that received no response.
 pub(super) fn classify(error: &reqwest::Error, destination: &str) -> FailedRequest {
     let local = |message: String| {
@@ -256,8 +262,8 @@ mod tests {
 
     fn written(kind: &'static str, body: &[u8], token: Option<&str>) -> String {
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, kind.parse().unwrap())]);
-        let payload = output(200, &headers, body.to_vec(), token).unwrap();
-        String::from_utf8(payload.as_bytes().to_vec()).unwrap()
+        let output = output(200, &headers, body.to_vec(), token, 1000).unwrap();
+        String::from_utf8(output.payload.as_bytes().to_vec()).unwrap()
     }
 
     #[test]

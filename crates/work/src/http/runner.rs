@@ -15,6 +15,7 @@ use super::gate::{DestinationHealth, Destinations};
 use super::request::PreparedRequest;
 use super::response::{self, FailedRequest, Unread};
 use super::step::HttpStep;
+use crate::store::StepOutput;
 use crate::{Context, Fault, HttpSettings, Payload, Work, clock, metrics};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -33,6 +34,7 @@ pub struct HttpRunner {
     destinations: Destinations,
     timeout: Duration,
     max_response: usize,
+    max_output: usize,
 }
 
 /// The classification of failures.
@@ -68,7 +70,7 @@ impl HttpRunner {
     pub(crate) fn of(work: &Work) -> Result<Self, InvalidHttpSettings> {
         let settings = &work.shared.settings;
         let runner = Self::new(&settings.http.with_notify_hosts(&settings.notify), ClassMap::default())?;
-        Ok(Self { classes: Classes::Of(work.clone()), ..runner })
+        Ok(Self { classes: Classes::Of(work.clone()), max_output: settings.max_output, ..runner })
     }
 
     pub(super) fn with_reach(
@@ -85,6 +87,7 @@ impl HttpRunner {
             destinations: Destinations::new(settings),
             timeout: settings.timeout,
             max_response: settings.max_response,
+            max_output: usize::MAX,
         })
     }
 
@@ -97,6 +100,11 @@ impl HttpRunner {
     ///
     /// Dropping the future closes the connection and releases everything that was reserved.
     pub async fn run(&self, cx: &Context, payload: &Payload) -> Result<Payload, Fault> {
+        self.respond(cx, payload).await.map(|output| output.payload)
+    }
+
+    /// Sends the request like [`run`](Self::run), and says what is missing in the output.
+    pub(crate) async fn respond(&self, cx: &Context, payload: &Payload) -> Result<StepOutput, Fault> {
         let request = read(payload)?.prepare().map_err(|wrong| Fault::permanent(wrong.to_string()))?;
         if let Some(forbidden) = self.reach.forbidden {
             check_address(&request.url, forbidden)
@@ -138,7 +146,7 @@ impl HttpRunner {
         cx: &Context,
         request: PreparedRequest,
         token: Option<&AccessToken>,
-    ) -> Result<Payload, FailedRequest> {
+    ) -> Result<StepOutput, FailedRequest> {
         let limit = request.timeout.unwrap_or(self.timeout);
         let destination = request.destination.clone();
         let expect = request.expect.clone();
@@ -157,16 +165,25 @@ impl HttpRunner {
             return Err(missed);
         }
 
-        let unread = |unread| response::unread(&unread, &destination, self.max_response);
-        if response::exceeds(&response, self.max_response) {
-            return Err(unread(Unread::TooLong));
-        }
-        let left = limit.saturating_sub(clock::now().saturating_sub(started));
+        let limited = |error| FailedRequest { fault: error, health: DestinationHealth::Alive };
         let mut body = Vec::new();
-        let reading = response::read(&mut response, self.max_response, &mut body);
-        tokio::time::timeout(left, reading).await.map_err(late)?.map_err(unread)?;
-        response::output(status, response.headers(), body, secret)
-            .map_err(|fault| FailedRequest { fault, health: DestinationHealth::Alive })
+        let announced = response.content_length();
+        let reading = async {
+            if response::exceeds(&response, self.max_response) {
+                return Err(Unread::TooLong);
+            }
+            response::read(&mut response, self.max_response, &mut body).await
+        };
+        let left = limit.saturating_sub(clock::now().saturating_sub(started));
+        match tokio::time::timeout(left, reading).await.map_err(late)? {
+            Ok(()) => response::output(status, response.headers(), body, secret, self.max_output),
+            Err(Unread::TooLong) => {
+                let why = format!("exceeds http.max_response ({} bytes)", self.max_response);
+                response::without_body(status, announced, why)
+            }
+            Err(Unread::Interrupted(error)) => return Err(response::classify(&error, &destination)),
+        }
+        .map_err(limited)
     }
 
     async fn send(

@@ -164,7 +164,7 @@ fn credential(
 pub(super) const HTTP_KEYS: &[&str] =
     &["deny_private", "timeout", "max_response", "max_redirects", "destination", "destinations"];
 pub(super) const DESTINATION_KEYS: &[&str] = &["concurrency", "rate", "budget", "breaker"];
-pub(super) const BUDGET_KEYS: &[&str] = &["ratio", "burst"];
+pub(super) const BUDGET_KEYS: &[&str] = &["ratio", "burst", "floor"];
 pub(super) const BREAKER_KEYS: &[&str] = &["failure_ratio", "min_calls", "window", "probes"];
 
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -249,6 +249,7 @@ fn read_destination(
     if let Some(budget) = Section::inside(reader, table, "budget", "budget.", BUDGET_KEYS) {
         budget.number(reader, "ratio", 0.0..=1000.0, &mut destination.budget.ratio);
         budget.count(reader, "burst", 0..=1_000_000, &mut destination.budget.burst);
+        budget.number(reader, "floor", 0.001..=1_000_000.0, &mut destination.retry_floor);
     }
     if let Some(section) = Section::inside(reader, table, "breaker", "breaker.", BREAKER_KEYS) {
         let breaker = &mut destination.breaker;

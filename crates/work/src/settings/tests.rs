@@ -61,7 +61,7 @@ fn a_destination_inherits_absent_keys() {
     assert_eq!((local.budget.ratio, local.budget.burst), (0.2, 7));
     let BreakerOptions { failure_ratio, min_calls, window, probes, .. } = api.breaker;
     assert_eq!((failure_ratio, min_calls, window, probes), (0.25, 5, Duration::from_secs(30), 2));
-    assert_eq!(local.breaker, BreakerOptions::default());
+    assert_eq!(local.breaker, DestinationLimits::default().breaker);
     assert_eq!(http.destination.rate, None);
 }
 

@@ -253,7 +253,8 @@ impl SeparateNames {
 mod tests {
     use super::*;
     use crate::store::FailureText;
-    use crate::{Kind, Payload, TaskId};
+    use crate::store::StepOutput;
+    use crate::{Kind, TaskId};
 
     fn lane(operation: &str) -> Arc<Lane> {
         let (namespace, queue, operation) = ("eu".to_owned(), "default".to_owned(), operation.to_owned());
@@ -278,7 +279,8 @@ mod tests {
         let why = FailureText { class: "transient", message: String::new() };
         let retry = Exit::Retry { delay: Duration::ZERO, refreshed: false, why };
         counters.finished(&lane("call"), &report(99, Some("a.example"), retry));
-        counters.finished(&lane("call"), &report(1, Some("a.example"), Exit::Succeeded(Payload::empty())));
+        counters
+            .finished(&lane("call"), &report(1, Some("a.example"), Exit::Succeeded(StepOutput::default())));
         counters.finished(&lane("call"), &report(1, None, failed()));
         counters.rescued(&lane("call"), false);
         let rows: Vec<_> =
@@ -308,7 +310,7 @@ mod tests {
         for number in 0..5000 {
             counters.finished(
                 &lane(&format!("well {number}")),
-                &report(1, None, Exit::Succeeded(Payload::empty())),
+                &report(1, None, Exit::Succeeded(StepOutput::default())),
             );
         }
         counters.finished(&lane("bad"), &report(1, Some("b.example"), failed()));
@@ -326,7 +328,7 @@ mod tests {
             for _ in 0..3 {
                 counters.finished(
                     &lane(&format!("well {number}")),
-                    &report(1, None, Exit::Succeeded(Payload::empty())),
+                    &report(1, None, Exit::Succeeded(StepOutput::default())),
                 );
             }
         }

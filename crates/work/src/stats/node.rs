@@ -11,6 +11,7 @@ use uuid::Uuid;
 use super::counters::{Counters, SeparateNames};
 use super::{NodeReport, StatsRow};
 use crate::store::{LaneId, Report, Result};
+use crate::with_retry::{CALL_TIMEOUT, UPKEEP_TIMEOUT, within};
 use crate::work::{Shared, Work};
 use crate::{Lane, clock, process_name};
 
@@ -225,7 +226,7 @@ impl Work {
             slots,
             finished,
         });
-        let written = store.add_stats(&rows, node.as_ref()).await;
+        let written = within(CALL_TIMEOUT, store.add_stats(&rows, node.as_ref())).await;
         if written.is_err() {
             node_stats.put_back(rows);
         }
@@ -241,7 +242,7 @@ impl Work {
         }
         let flushed = async {
             self.write_stats(!leaves).await?;
-            if leaves { store.remove_node(node_stats.id).await } else { Ok(()) }
+            if leaves { within(CALL_TIMEOUT, store.remove_node(node_stats.id)).await } else { Ok(()) }
         };
         if let Err(error) = flushed.await {
             tracing::debug!(%error, "failed to write the last statistics; they are lost");
@@ -278,7 +279,7 @@ async fn run_stats_writer(writer: StatsWriter) {
         }
         if is_listed && clock::now().saturating_sub(pruned_at) >= PRUNE_EVERY {
             pruned_at = clock::now();
-            if let Err(error) = work.shared.store.prune_stats().await {
+            if let Err(error) = within(UPKEEP_TIMEOUT, work.shared.store.prune_stats()).await {
                 tracing::debug!(%error, "failed to prune old statistics; the next run tries again");
             }
         }

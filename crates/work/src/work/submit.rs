@@ -56,7 +56,7 @@ impl Work {
             for ((step, lane), (parents, children)) in task.steps.into_iter().zip(lanes).zip(counts) {
                 let policy = match &step.policy {
                     Some(named) => named.as_str(),
-                    None => version.set.policy_for(&namespace, &step.operation).0,
+                    None => version.set.policy_for_step(&namespace, &step.operation).0,
                 };
                 let number = match policy_numbers.get(policy) {
                     Some(number) => *number,
@@ -142,6 +142,9 @@ impl Work {
         let mut accepted = Vec::new();
         for (task, result) in tasks.iter().zip(submitted) {
             let is_new = matches!(result, Submitted::Created(_));
+            let delayed =
+                task.steps.iter().filter(|step| is_new && step.parents == 0 && !step.delay.is_zero());
+            delayed.for_each(|step| self.shared.due.add(step.delay));
             for lane in task.steps.iter().filter_map(|step| self.shared.names.cached_lane(step.lane)) {
                 if is_new {
                     lane.metrics.submitted();

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::store::StepOutput;
 use crate::{Context, Fault, Payload};
 
 type Run =
@@ -14,13 +15,15 @@ type Run =
 /// A type-erased handler.
 pub(super) struct Handler(Box<Run>);
 
-/// The result of a successful run.
+/// The result of a successful run: the output that the worker must report, or `None` if the handler has reported the
+/// result itself, in a transaction of its own.
 #[derive(Debug)]
-pub enum Completion {
-    /// The worker must report this output.
-    Output(Payload),
-    /// The handler has reported the result itself, in a transaction of its own.
-    Reported,
+pub struct Completion(pub(crate) Option<StepOutput>);
+
+impl Completion {
+    const fn output(payload: Payload) -> Self {
+        Self(Some(StepOutput::whole(payload)))
+    }
 }
 
 impl Handler {
@@ -81,7 +84,7 @@ pub trait IntoOutput: Send {
 
 impl IntoOutput for Payload {
     fn into_output(self) -> Result<Completion, Fault> {
-        Ok(Completion::Output(self))
+        Ok(Completion::output(self))
     }
 }
 
@@ -95,11 +98,11 @@ impl<T: Serialize + Send> IntoOutput for T {
     fn into_output(self) -> Result<Completion, Fault> {
         // Most handlers return `()`, which needs no serialisation.
         if std::mem::size_of::<T>() == 0 && std::any::type_name::<T>() == "()" {
-            return Ok(Completion::Output(Payload::empty()));
+            return Ok(Completion::output(Payload::empty()));
         }
         let output = Payload::json(&self);
         output
-            .map(Completion::Output)
+            .map(Completion::output)
             .map_err(|error| Fault::permanent(format!("the output cannot be serialized as JSON: {error}")))
     }
 }

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Shared;
 use crate::registration::REPORT_EVERY;
+use crate::with_retry::within;
 use crate::{StepId, clock};
 
 /// A step that a worker holds. The handler, the report and the lease renewal share it.
@@ -44,8 +45,12 @@ impl StepLease {
         now.saturating_sub(Duration::from_micros(self.since.load(Ordering::Relaxed)))
     }
 
+    fn is_running(&self) -> bool {
+        !self.lost.is_cancelled() && !self.is_ending.load(Ordering::Relaxed)
+    }
+
     fn mark_lost(&self, why: &'static str) {
-        if !self.lost.is_cancelled() && !self.is_ending.load(Ordering::Relaxed) {
+        if self.is_running() {
             tracing::warn!(step = %self.step, lease = self.lease, "stopped a step: {why}");
             self.lost.cancel();
         }
@@ -73,6 +78,13 @@ impl HeldLeases {
         self.0.lock().len()
     }
 
+    /// Returns the time since the earliest of the last renewals, of the steps that run.
+    fn oldest(&self) -> Option<Duration> {
+        let now = clock::now();
+        let all = self.0.lock();
+        all.iter().filter(|(_, held)| held.is_running()).map(|(_, held)| held.age(now)).max()
+    }
+
     /// Returns the steps whose leases were not renewed for at least this long.
     fn older_than(&self, age: Duration) -> Vec<Arc<StepLease>> {
         let now = clock::now();
@@ -89,6 +101,25 @@ impl HeldLeases {
     }
 }
 
+/// The longest time between two looks at the leases. A claim that took long may start a run under a lease that ends soon.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Stops steps whose leases have ended, until the worker stops. Another worker may hold these steps by now. A renewal
+/// that hangs does not delay it, because it calls nothing.
+pub(super) async fn expire(shared: Arc<Shared>) {
+    let lease = shared.work.shared.settings.lease;
+    loop {
+        let left = shared.leases.oldest().map_or(LOOK_EVERY, |age| lease.saturating_sub(age));
+        tokio::select! {
+            () = tokio::time::sleep(left.min(LOOK_EVERY)) => {}
+            () = shared.stopped.cancelled() => return,
+        }
+        for held in shared.leases.older_than(lease) {
+            held.mark_lost("its lease was not renewed in time");
+        }
+    }
+}
+
 /// Renews leases at a third of their length, until the worker stops.
 pub(super) async fn renew(shared: Arc<Shared>) {
     let lease = shared.work.shared.settings.lease;
@@ -102,16 +133,12 @@ pub(super) async fn renew(shared: Arc<Shared>) {
         if !old.is_empty() {
             let before = clock::now();
             let leases: Vec<_> = old.iter().map(|lease| (lease.step, lease.lease)).collect();
-            match shared.work.shared.store.renew(&leases, lease).await {
+            match within(third, shared.work.shared.store.renew(&leases, lease)).await {
                 Ok(still) => apply_renewals(&old, &still, before),
                 Err(error) => {
                     tracing::warn!(%error, "failed to renew leases; the next round renews them again");
                 }
             }
-        }
-        // Another worker may hold these steps by now.
-        for held in shared.leases.older_than(lease) {
-            held.mark_lost("its lease was not renewed in time");
         }
         // Leases are renewed first. The timeout prevents a slow response to this report from delaying the next
         // renewal.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::Shared;
 use crate::record::QueueStats;
 use crate::store::{RescueRule, Result};
+use crate::with_retry::{UPKEEP_TIMEOUT, within};
 use crate::{clock, metrics};
 
 /// The maximum number of steps rescued in one transaction.
@@ -71,7 +72,7 @@ async fn rescue(shared: &Shared) -> Result<()> {
     };
     loop {
         let notify = |ended: &crate::store::EndedStep| shared.notifier.notify(&work.names, ended);
-        let rescued = work.store.rescue(rule, &notify).await?;
+        let rescued = within(UPKEEP_TIMEOUT, work.store.rescue(rule, &notify)).await?;
         let count = rescued.requeued + rescued.failed;
         if count > 0 {
             metrics::rescued(rescued.requeued, rescued.failed);
@@ -116,6 +117,6 @@ async fn count(shared: &Shared) -> Result<()> {
     if let Some(http) = &shared.http {
         metrics::broken(http.broken().len());
     }
-    metrics::oldest_snapshot(work.store.oldest_snapshot().await?);
+    metrics::oldest_snapshot(within(UPKEEP_TIMEOUT, work.store.oldest_snapshot()).await?);
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use holdoff_policy::{Attempt, Failure, SoFar};
+use holdoff_policy::{Attempt, Class, Failure, SoFar, format_duration};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tracing::Instrument;
 
@@ -44,6 +44,7 @@ pub(super) async fn fetch(shared: Arc<Shared>, reports: mpsc::Sender<FinishedRun
     let mut failures = 0_u32;
     while let Some(mut free) = free_slots(&shared, &slots).await {
         wakes.mark_unchanged();
+        let looked_at = clock::now();
         match claim(&shared, &mut free, &reports).await {
             // Other lanes may have more due steps.
             Ok(claimed) if claimed > 0 => failures = 0,
@@ -52,7 +53,7 @@ pub(super) async fn fetch(shared: Arc<Shared>, reports: mpsc::Sender<FinishedRun
                 drop(free);
                 tokio::select! {
                     _ = wakes.changed() => {}
-                    () = tokio::time::sleep(shared.work.shared.settings.poll) => {}
+                    () = shared.work.shared.due.next(looked_at, shared.work.shared.settings.poll) => {}
                     () = shared.stopping.cancelled() => return,
                 }
             }
@@ -164,17 +165,16 @@ async fn run(shared: &Arc<Shared>, step: &ClaimedStep, context: Context) -> Opti
     let first = std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut handled).poll(cx))).await;
     let ended = match first {
         Poll::Ready(ended) => ended,
-        Poll::Pending => match Box::pin(until_stopped(shared, &lease, handled)).await {
+        Poll::Pending => match Box::pin(until_stopped(shared, step, &lease, handled)).await {
             ControlFlow::Continue(ended) => ended,
             ControlFlow::Break(exit) => return exit,
         },
     };
     let fault = match ended {
-        Ok(Completion::Reported) => return None,
-        Ok(Completion::Output(output)) => match shared.work.check_output(&output) {
-            Ok(()) => return Some(Exit::Succeeded(output)),
-            Err(message) => Fault::permanent(message),
-        },
+        Ok(Completion(output)) => {
+            let limit = shared.work.shared.settings.max_output;
+            return output.map(|output| Exit::Succeeded(output.within(limit)));
+        }
         // A handler that returns because of cancellation is not counted as a failure.
         Err(_) if lease.lost.is_cancelled() => return None,
         Err(fault) => fault,
@@ -185,13 +185,20 @@ async fn run(shared: &Arc<Shared>, step: &ClaimedStep, context: Context) -> Opti
 /// Polls a handler until it ends or must stop.
 async fn until_stopped(
     shared: &Shared,
+    step: &ClaimedStep,
     lease: &StepLease,
     handled: Guarded<'_>,
 ) -> ControlFlow<Option<Exit>, std::result::Result<Completion, Fault>> {
+    let limit = shared.timeouts.get(step.operation()).copied();
     tokio::select! {
         handled = handled => ControlFlow::Continue(handled),
         // Another worker holds the step, or will; the store would reject a report.
         () = lease.lost.cancelled() => ControlFlow::Break(None),
+        limit = passed(limit) => {
+            lease.lost.cancel();
+            let message = format!("the handler did not end within {}", format_duration(limit));
+            ControlFlow::Break(Some(judge(shared, step, &Fault::new(Class::Timeout, message)).await))
+        }
         () = shared.stopped.cancelled() => {
             lease.lost.cancel();
             let message = "its worker was shut down".to_owned();
@@ -199,6 +206,13 @@ async fn until_stopped(
             ControlFlow::Break(Some(Exit::Requeued { delay, reason: RequeueReason::Shutdown, message }))
         }
     }
+}
+
+/// Waits until the limit has passed, and returns it. Without a limit it never returns.
+async fn passed(limit: Option<Duration>) -> Duration {
+    let Some(limit) = limit else { return std::future::pending().await };
+    tokio::time::sleep(limit).await;
+    limit
 }
 
 /// Returns the exit of a step that did not succeed, by its policy. If the policy demands a fresh credential, the worker
@@ -244,9 +258,9 @@ fn handle<'a>(shared: &'a Shared, step: &'a ClaimedStep, context: Context) -> Gu
     match context.lane.kind {
         #[cfg(feature = "http")]
         Kind::Http => match &shared.http {
-            Some(http) => {
-                Guarded(Box::pin(async move { http.run(&context, payload).await.map(Completion::Output) }))
-            }
+            Some(http) => Guarded(Box::pin(async move {
+                http.respond(&context, payload).await.map(|output| Completion(Some(output)))
+            })),
             None => wait("this worker does not send HTTP requests"),
         },
         _ => match shared.handlers.get(&context.lane.operation) {
@@ -281,6 +295,24 @@ pub(super) async fn finish(shared: Arc<Shared>, mut finished: mpsc::Receiver<Fin
     }
 }
 
+/// Writes reports. The policy repeats a write while that may help. If the store rejects a batch for good, one report may
+/// be the cause, so each half is written alone.
+async fn write(shared: &Shared, reports: &[Report], lanes: &[Option<Arc<KnownLane>>]) {
+    let Some(first) = reports.first() else { return };
+    let policy = &shared.work.shared.report_policy;
+    let Err(error) = shared.work.write_reports(reports, lanes, &shared.notifier, policy).await else {
+        return;
+    };
+    if reports.len() > 1 {
+        let half = reports.len() / 2;
+        for (reports, lanes) in [(&reports[..half], &lanes[..half]), (&reports[half..], &lanes[half..])] {
+            Box::pin(write(shared, reports, lanes)).await;
+        }
+    } else {
+        tracing::error!(%error, step = %first.step, "failed to write a report; the step is rescued when its lease expires");
+    }
+}
+
 async fn flush(shared: &Shared, batch: &mut Vec<FinishedRun>) {
     let mut reports = Vec::with_capacity(batch.len());
     let mut lanes = Vec::with_capacity(batch.len());
@@ -298,13 +330,7 @@ async fn flush(shared: &Shared, batch: &mut Vec<FinishedRun>) {
             lanes.push(lane);
         }
     }
-    if !reports.is_empty() {
-        let policy = &shared.work.shared.report_policy;
-        // A further attempt would not help; the steps are rescued when their leases expire.
-        if let Err(error) = shared.work.write_reports(&reports, &lanes, &shared.notifier, policy).await {
-            tracing::error!(%error, "failed to write reports; the steps are rescued when their leases expire");
-        }
-    }
+    write(shared, &reports, &lanes).await;
     shared.leases.remove(slots.into_iter());
     drop(permits);
 }

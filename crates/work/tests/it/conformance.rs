@@ -9,6 +9,7 @@ mod claims;
 mod contention;
 mod failures;
 mod graphs;
+mod hangs;
 mod history;
 mod limits;
 mod lists;

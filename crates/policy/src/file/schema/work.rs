@@ -141,6 +141,9 @@ struct BudgetTable {
     /// The largest number of retries in the bucket. Default: 100.
     #[schemars(range(max = 1_000_000))]
     burst: Option<u32>,
+    /// The number of retries per second that are allowed even if the bucket is empty. Default: 5.
+    #[schemars(range(min = 0.001, max = 1_000_000))]
+    floor: Option<f64>,
 }
 
 #[derive(JsonSchema)]

@@ -17,7 +17,7 @@ use crate::query::{
     Action, MergedPage, PageRequest, ScannedTasks, StepCount, StepFilter, StepPage, TablePage,
 };
 use crate::record::{Moment, StepRecord, TaskRecord, TaskSummary};
-use crate::store::{AdminStore, Pausable, PruneRule, Result};
+use crate::store::{AdminStore, Pausable, PruneRule, Pruned, Result};
 use crate::{Payload, SignalRecord, StepId, StepState, TaskId, TaskState};
 
 #[async_trait]
@@ -208,12 +208,11 @@ impl AdminStore for Postgres {
         Ok(())
     }
 
-    async fn prune(&self, rule: PruneRule) -> Result<u64> {
-        let mut gone = prune::finished_by_age(&self.pool, rule).await?;
-        gone += prune::unfinishable(&self.pool, rule).await?;
-        gone += prune::finished_by_number(&self.pool, rule).await?;
-        prune::keys_and_signals(&self.pool, rule).await?;
-        Ok(gone)
+    async fn prune(&self, rule: PruneRule) -> Result<Pruned> {
+        let mut steps = prune::finished_by_age(&self.pool, rule).await?;
+        steps += prune::unfinishable(&self.pool, rule).await?;
+        steps += prune::finished_by_number(&self.pool, rule).await?;
+        Ok(Pruned { steps, keys: prune::keys_and_signals(&self.pool, rule).await? })
     }
 
     async fn prune_workers(&self) -> Result<u64> {

@@ -6,12 +6,12 @@ use holdoff_policy::as_micros_i64;
 use sqlx::types::Uuid;
 use sqlx::{PgConnection, PgPool};
 
-use super::{key_arrays, notify_due, submit};
+use super::{key_arrays, submit};
+use crate::StepId;
 use crate::engine::columns::{ChangedColumns, RecordedColumns, StepKeyColumns, list};
 use crate::engine::exits;
 use crate::engine::sql::sql;
-use crate::store::{Exit, NotifyFn, Receipt, Report, Result};
-use crate::{Payload, StepId};
+use crate::store::{Exit, NotifyFn, Receipt, Report, Result, StepOutput};
 
 /// Locks the rows that two statements are about to change, in the order of the steps. The worker's own renewals lock
 /// them in the same order.
@@ -30,7 +30,7 @@ pub(super) async fn lock(tx: &mut PgConnection, reports: &[Report]) -> Result<()
 /// Moves succeeded steps into the history.
 pub(crate) async fn succeed(
     tx: &mut PgConnection,
-    successes: &[(&Report, &Payload)],
+    successes: &[(&Report, &StepOutput)],
 ) -> Result<HashSet<StepId>> {
     let gone = succeed_in_place(&mut *tx, successes).await?;
     succeed_remaining(tx, successes, gone).await
@@ -39,12 +39,12 @@ pub(crate) async fn succeed(
 /// Moves the steps that have an output, and those whose row has moved since the claim because their lease was renewed.
 pub(super) async fn succeed_remaining(
     tx: &mut PgConnection,
-    successes: &[(&Report, &Payload)],
+    successes: &[(&Report, &StepOutput)],
     gone: Vec<StepId>,
 ) -> Result<HashSet<StepId>> {
     let mut gone: HashSet<StepId> = gone.into_iter().collect();
-    let is_left = |(report, _): &&(&Report, &Payload)| !gone.contains(&report.step);
-    let left: Vec<(&Report, &Payload)> = successes.iter().filter(is_left).copied().collect();
+    let is_left = |(report, _): &&(&Report, &StepOutput)| !gone.contains(&report.step);
+    let left: Vec<(&Report, &StepOutput)> = successes.iter().filter(is_left).copied().collect();
     gone.extend(succeed_by_key(tx, &left).await?);
     Ok(gone)
 }
@@ -55,10 +55,10 @@ pub(super) async fn succeed_remaining(
 /// comparison a hash lookup, where a join would compare every row with every report.
 pub(super) async fn succeed_in_place(
     tx: &mut PgConnection,
-    successes: &[(&Report, &Payload)],
+    successes: &[(&Report, &StepOutput)],
 ) -> Result<Vec<StepId>> {
     let is_plain =
-        |(report, output): &&(&Report, &Payload)| report.ctid_hint.is_some() && output.bytes.is_empty();
+        |(report, output): &&(&Report, &StepOutput)| report.ctid_hint.is_some() && output.is_empty();
     let reports: Vec<&Report> = successes.iter().filter(is_plain).map(|(report, _)| *report).collect();
     if reports.is_empty() {
         return Ok(Vec::new());
@@ -88,7 +88,7 @@ pub(super) async fn succeed_in_place(
 }
 
 /// Moves steps that it finds by their key.
-async fn succeed_by_key(tx: &mut PgConnection, successes: &[(&Report, &Payload)]) -> Result<Vec<StepId>> {
+async fn succeed_by_key(tx: &mut PgConnection, successes: &[(&Report, &StepOutput)]) -> Result<Vec<StepId>> {
     if successes.is_empty() {
         return Ok(Vec::new());
     }
@@ -96,30 +96,31 @@ async fn succeed_by_key(tx: &mut PgConnection, successes: &[(&Report, &Payload)]
     let (tasks, numbers) = key_arrays(&steps);
     let leases: Vec<i64> = successes.iter().map(|(report, _)| report.lease).collect();
     let took: Vec<i64> = successes.iter().map(|(report, _)| as_micros_i64(report.took)).collect();
-    let formats: Vec<i16> = successes.iter().map(|(_, output)| output.format.code()).collect();
+    let formats: Vec<i16> = successes.iter().map(|(_, output)| output.payload.format.code()).collect();
     let outputs: Vec<Option<&[u8]>> = successes
         .iter()
-        .map(|(_, output)| Some(&output.bytes[..]).filter(|bytes| !bytes.is_empty()))
+        .map(|(_, output)| Some(&output.payload.bytes[..]).filter(|bytes| !bytes.is_empty()))
         .collect();
+    let notes: Vec<&str> = successes.iter().map(|(_, output)| output.note.as_str()).collect();
     let statement = sql!("with r as (
-            select * from unnest($1::uuid[], $2::int[], $3::bigint[], $4::bigint[], $5::smallint[], $6::bytea[])
-                as r(task, step, lease, took_us, format, output)
+            select * from unnest($1::uuid[], $2::int[], $3::bigint[], $4::bigint[], $5::smallint[], $6::bytea[], $7::text[])
+                as r(task, step, lease, took_us, format, output, note)
         ), gone as (
             delete from holdoff.steps s using r
             where s.task = r.task and s.step = r.step and s.lease = r.lease and s.state = {running}
             returning s.task, s.step, s.lane, s.policy, s.worker, s.lease, s.created_at, s.claimed_at, s.failures,
-                s.rescues, s.snoozes, s.name, s.destination, r.took_us, r.format, r.output
+                s.rescues, s.snoozes, s.name, s.destination, r.took_us, r.format, r.output, r.note
         ), kept as (
             insert into holdoff.done (task, step, lane, policy, state, format, worker, lease, created_at, claimed_at,
-                ended_at, took_us, failures, rescues, snoozes, name, destination, output)
+                ended_at, took_us, failures, rescues, snoozes, name, destination, output, message)
             select task, step, lane, policy, {succeeded}, format, worker, lease, created_at, claimed_at, clock_timestamp(),
-                took_us, failures, rescues, snoozes, name, destination, output
+                took_us, failures, rescues, snoozes, name, destination, output, nullif(note, '')
             from gone
             returning task, step
         )
         select coalesce(array_agg(task), '{}'), coalesce(array_agg(step), '{}') from kept");
     let query = sqlx::query_as(statement).bind(tasks).bind(numbers).bind(leases).bind(took).bind(formats);
-    Ok(step_ids(query.bind(outputs).fetch_one(tx).await?))
+    Ok(step_ids(query.bind(outputs).bind(notes).fetch_one(tx).await?))
 }
 
 fn step_ids((tasks, numbers): (Vec<Uuid>, Vec<i32>)) -> Vec<StepId> {
@@ -127,7 +128,8 @@ fn step_ids((tasks, numbers): (Vec<Uuid>, Vec<i32>)) -> Vec<StepId> {
 }
 
 /// Unblocks the children of these finished steps. Finished parents are counted per child, and children are locked in
-/// order, so that any number of parents may finish at once, in any batches.
+/// order, so that any number of parents may finish at once, in any batches. The caller notifies the workers after the
+/// commit.
 pub(crate) async fn unblock(tx: &mut PgConnection, parents: &[StepId]) -> Result<()> {
     if parents.is_empty() {
         return Ok(());
@@ -153,18 +155,19 @@ pub(crate) async fn unblock(tx: &mut PgConnection, parents: &[StepId]) -> Result
         ) k
         where s.task = k.task and s.step = k.child"
     );
-    sqlx::query(update).bind(&tasks).bind(&numbers).execute(&mut *tx).await?;
-    notify_due(tx).await
+    sqlx::query(update).bind(&tasks).bind(&numbers).execute(tx).await?;
+    Ok(())
 }
 
-/// Requeues or fails steps, or marks them as conflicted, and records the attempts.
+/// Requeues or fails steps, or marks them as conflicted, and records the attempts. Returns the changed steps, and the
+/// number of notification tasks.
 pub(super) async fn change(
     tx: &mut PgConnection,
     changes: &[&Report],
     notify: NotifyFn<'_>,
-) -> Result<Vec<StepId>> {
+) -> Result<(Vec<StepId>, usize)> {
     if changes.is_empty() {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), 0));
     }
     let steps: Vec<StepId> = changes.iter().map(|report| report.step).collect();
     let (tasks, numbers) = key_arrays(&steps);
@@ -216,7 +219,8 @@ pub(super) async fn change(
         .fetch_all(&mut *tx)
         .await?;
     let changed = ChangedColumns::read(&rows)?;
-    submit(tx, &exits::notifications(changes, &changed, notify), false).await?;
+    let notifications = exits::notifications(changes, &changed, notify);
+    submit(tx, &notifications, false).await?;
     if leases.iter().any(|lease| *lease > exits::KEPT_LEASES) {
         let delete = "delete from holdoff.attempts a
             using unnest($1::uuid[], $2::int[], $3::bigint[]) as x(task, step, lease)
@@ -224,7 +228,7 @@ pub(super) async fn change(
         let query = sqlx::query(delete).bind(&tasks).bind(&numbers).bind(&leases).bind(exits::KEPT_LEASES);
         query.execute(tx).await?;
     }
-    Ok(changed.iter().map(ChangedColumns::id).collect())
+    Ok((changed.iter().map(ChangedColumns::id).collect(), notifications.len()))
 }
 
 /// Returns a receipt for each report. A report that was not accepted is looked up, because it may be a duplicate.

@@ -118,17 +118,18 @@ pub(super) async fn finished_by_number(pool: &PgPool, rule: PruneRule) -> Result
     Ok(columns::count(gone))
 }
 
-/// Deletes deduplication keys and signals beyond their retention, unless their task is live.
-pub(super) async fn keys_and_signals(pool: &PgPool, rule: PruneRule) -> Result<()> {
+/// Deletes deduplication keys and signals beyond their retention, unless their task is live. Returns
+/// their number.
+pub(super) async fn keys_and_signals(pool: &PgPool, rule: PruneRule) -> Result<u64> {
     let keys = "delete from holdoff.dedup d where d.ctid = any(array(
             select x.ctid from holdoff.dedup x where x.until < (select clock_timestamp())
             and not exists (select from holdoff.steps s where s.task = x.task) limit $1))";
-    sqlx::query(keys).bind(rule.limit).execute(pool).await?;
+    let keys = sqlx::query(keys).bind(rule.limit).execute(pool).await?;
     let signals = "delete from holdoff.signals g where g.ctid = any(array(
             select x.ctid from holdoff.signals x where x.last_at < clock_timestamp() - holdoff.span($2)
             and not exists (select from holdoff.steps s where s.task = x.task) limit $1))";
-    sqlx::query(signals).bind(rule.limit).bind(as_micros_i64(rule.keep)).execute(pool).await?;
-    Ok(())
+    let signals = sqlx::query(signals).bind(rule.limit).bind(as_micros_i64(rule.keep)).execute(pool).await?;
+    Ok(keys.rows_affected() + signals.rows_affected())
 }
 
 /// Whether any worker has not reported for two hours.

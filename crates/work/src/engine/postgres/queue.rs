@@ -175,6 +175,7 @@ impl QueueStore for Postgres {
         let mut tx = self.pool.begin().await?;
         let submitted = submit(&mut tx, tasks, again).await?;
         tx.commit().await?;
+        self.announce_due(tasks);
         Ok(submitted)
     }
 
@@ -185,6 +186,9 @@ impl QueueStore for Postgres {
             submit(&mut tx, std::slice::from_ref(task), true).await?;
         }
         tx.commit().await?;
+        if holder.task() == task.id {
+            self.announce_due(std::slice::from_ref(task));
+        }
         Ok(holder)
     }
 
@@ -316,8 +320,12 @@ impl QueueStore for Postgres {
             let mut accepted = succeed(&mut tx, &successes).await?;
             let finished: Vec<StepId> = parents.into_iter().filter(|step| accepted.contains(step)).collect();
             unblock(&mut tx, &finished).await?;
-            accepted.extend(change(&mut tx, &changes, notify).await?);
+            let (changed, notifications) = change(&mut tx, &changes, notify).await?;
+            accepted.extend(changed);
             tx.commit().await?;
+            if !finished.is_empty() || notifications > 0 {
+                self.wake.announce();
+            }
             accepted
         };
         if accepted.len() == reports.len() {
@@ -338,7 +346,12 @@ impl QueueStore for Postgres {
         let (notifications, rescued) = exits::rescued(&ChangedColumns::read(&rows)?, notify);
         submit(&mut tx, &notifications, false).await?;
         tx.commit().await?;
+        self.announce_due(&notifications);
         Ok(rescued)
+    }
+
+    fn wake(&self) {
+        self.wake.announce();
     }
 
     fn wakes(&self) -> watch::Receiver<()> {
@@ -347,6 +360,14 @@ impl QueueStore for Postgres {
 }
 
 impl Postgres {
+    /// Notifies the workers of tasks with a step that is due at once.
+    fn announce_due(&self, tasks: &[NewTask]) {
+        let mut steps = tasks.iter().flat_map(|task| &task.steps);
+        if steps.any(|step| step.parents == 0 && step.delay.is_zero()) {
+            self.wake.announce();
+        }
+    }
+
     /// Creates a lane. The paused flag is read under the same lock that pausing takes, so that neither misses the
     /// other. Lanes are created one at a time, so that concurrent calls cannot exceed the limits together.
     async fn create_lane(&self, lane: &Lane, limits: LaneLimits) -> Result<LaneId> {

@@ -168,7 +168,7 @@ create table holdoff.dedup (
 );
 create index dedup_until on holdoff.dedup (until);
 
--- SignalSettings by fingerprint, with the task that handles each.
+-- Signals by fingerprint, with the task that handles each.
 create table holdoff.signals (
     namespace text not null,
     fingerprint bytea not null,

@@ -6,13 +6,12 @@ use holdoff_policy::as_micros_i64;
 use sqlx::PgConnection;
 use sqlx::types::Uuid;
 
-use super::notify_due;
 use crate::TaskId;
 use crate::engine::columns::{DedupColumns, list};
 use crate::engine::sql::sql;
 use crate::store::{NewTask, Result, Submitted};
 
-/// Accepts tasks, as part of the caller's transaction.
+/// Accepts tasks, as part of the caller's transaction. The caller notifies the workers after the commit.
 pub(crate) async fn submit(tx: &mut PgConnection, tasks: &[NewTask], again: bool) -> Result<Vec<Submitted>> {
     let mut submitted: Vec<Submitted> = tasks.iter().map(|task| Submitted::Created(task.id)).collect();
     if tasks.iter().any(|task| task.dedup.is_some()) {
@@ -26,9 +25,6 @@ pub(crate) async fn submit(tx: &mut PgConnection, tasks: &[NewTask], again: bool
     insert_steps(tx, &new).await?;
     if new.iter().any(|task| !task.edges.is_empty()) {
         insert_edges(tx, &new).await?;
-    }
-    if new.iter().any(|task| task.steps.iter().any(|step| step.parents == 0 && step.delay.is_zero())) {
-        notify_due(tx).await?;
     }
     Ok(submitted)
 }
@@ -60,12 +56,18 @@ async fn find_duplicates(
         ids.push(task.id.as_uuid());
         retentions.push(as_micros_i64(dedup.retention));
     }
-    // Keys are taken in sorted order, so that two batches with the same keys cannot deadlock.
-    let take = "insert into holdoff.dedup as d (namespace, key, task, until)
+    // Keys are locked in sorted order, so that two batches with the same keys cannot deadlock.
+    let lock = "insert into holdoff.dedup as d (namespace, key, task, until)
         select n, k, t, clock_timestamp() + holdoff.span(r)
         from unnest($1::text[], $2::text[], $3::uuid[], $4::bigint[]) as x(n, k, t, r) order by n, k
-        on conflict (namespace, key) do update set task = excluded.task, until = excluded.until
-        where d.until < clock_timestamp() and not exists (select from holdoff.steps s where s.task = d.task)";
+        on conflict (namespace, key) do update set until = d.until";
+    sqlx::query(lock).bind(&namespaces).bind(&keys).bind(&ids).bind(&retentions).execute(&mut *tx).await?;
+    // A later statement looks for live tasks. The statement that waited for a lock would see the key of the task that was
+    // submitted meanwhile, but not its steps.
+    let take = "update holdoff.dedup d set task = x.t, until = clock_timestamp() + holdoff.span(x.r)
+        from unnest($1::text[], $2::text[], $3::uuid[], $4::bigint[]) as x(n, k, t, r)
+        where d.namespace = x.n and d.key = x.k and d.task <> x.t and d.until < clock_timestamp()
+            and not exists (select from holdoff.steps s where s.task = d.task)";
     sqlx::query(take).bind(&namespaces).bind(&keys).bind(&ids).bind(&retentions).execute(&mut *tx).await?;
     let query = sql!(
         "select ",

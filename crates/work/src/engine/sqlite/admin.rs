@@ -17,7 +17,7 @@ use crate::query::{
     Action, MergedPage, PageRequest, ScannedTasks, StepCount, StepFilter, StepPage, TablePage,
 };
 use crate::record::{Moment, StepRecord, TaskRecord, TaskSummary};
-use crate::store::{AdminStore, Pausable, PruneRule, Result};
+use crate::store::{AdminStore, Pausable, PruneRule, Pruned, Result};
 use crate::{Payload, SignalRecord, StepId, StepState, TaskId, TaskState};
 
 #[async_trait]
@@ -195,12 +195,12 @@ impl AdminStore for Sqlite {
         Ok(())
     }
 
-    async fn prune(&self, rule: PruneRule) -> Result<u64> {
+    async fn prune(&self, rule: PruneRule) -> Result<Pruned> {
         let mut write = self.file.write().await?;
-        let gone = prune::steps(&mut write.tx, write.now, rule).await?;
-        prune::keys_and_signals(&mut write.tx, write.now, rule).await?;
+        let steps = prune::steps(&mut write.tx, write.now, rule).await?;
+        let keys = prune::keys_and_signals(&mut write.tx, write.now, rule).await?;
         write.tx.commit().await?;
-        Ok(gone)
+        Ok(Pruned { steps, keys })
     }
 
     async fn prune_workers(&self) -> Result<u64> {

@@ -7,17 +7,17 @@ use sqlx::SqliteConnection;
 
 use super::json_rows::{JsonRows, step_keys};
 use super::submit;
+use crate::StepId;
 use crate::engine::columns::{ChangedColumns, RecordedColumns, StepKeyColumns, list};
 use crate::engine::exits;
 use crate::engine::sql::sql;
-use crate::store::{NotifyFn, Receipt, Report, Result};
-use crate::{Payload, StepId};
+use crate::store::{NotifyFn, Receipt, Report, Result, StepOutput};
 
 /// Moves succeeded steps into the history.
 pub(crate) async fn succeed(
     tx: &mut SqliteConnection,
     now: i64,
-    successes: &[(&Report, &Payload)],
+    successes: &[(&Report, &StepOutput)],
 ) -> Result<HashSet<StepId>> {
     if successes.is_empty() {
         return Ok(HashSet::new());
@@ -27,14 +27,15 @@ pub(crate) async fn succeed(
         rows.step(report.step)
             .number(report.lease)
             .number(as_micros_i64(report.took))
-            .number(output.format.code().into())
-            .bytes(Some(&output.bytes[..]).filter(|bytes| !bytes.is_empty()));
+            .number(output.payload.format.code().into())
+            .bytes(Some(&output.payload.bytes[..]).filter(|bytes| !bytes.is_empty()))
+            .text(Some(output.note.as_str()).filter(|note| !note.is_empty()));
     }
     let rows = rows.finish();
     let keep = sql!("insert into holdoff_done (task, step, lane, policy, state, format, worker, lease, created_at, claimed_at,
-            ended_at, took_us, failures, rescues, snoozes, name, destination, output)
+            ended_at, took_us, failures, rescues, snoozes, name, destination, output, message)
         select s.task, s.step, s.lane, s.policy, {succeeded}, r.value ->> 4, s.worker, s.lease, s.created_at, s.claimed_at, ?2,
-            r.value ->> 3, s.failures, s.rescues, s.snoozes, s.name, s.destination, unhex(r.value ->> 5)
+            r.value ->> 3, s.failures, s.rescues, s.snoozes, s.name, s.destination, unhex(r.value ->> 5), r.value ->> 6
         from json_each(?1) r
         cross join holdoff_steps s on s.task = unhex(r.value ->> 0) and s.step = r.value ->> 1 and s.lease = r.value ->> 2
         where s.state = {running}

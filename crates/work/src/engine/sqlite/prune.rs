@@ -51,18 +51,19 @@ pub(super) async fn steps(tx: &mut SqliteConnection, now: i64, rule: PruneRule) 
     Ok(gone)
 }
 
-/// Deletes deduplication keys and signals beyond their retention, unless their task is live.
-pub(super) async fn keys_and_signals(tx: &mut SqliteConnection, now: i64, rule: PruneRule) -> Result<()> {
+/// Deletes deduplication keys and signals beyond their retention, unless their task is live. Returns
+/// their number.
+pub(super) async fn keys_and_signals(tx: &mut SqliteConnection, now: i64, rule: PruneRule) -> Result<u64> {
     let keys = "delete from holdoff_dedup where (namespace, key) in (
             select d.namespace, d.key from holdoff_dedup d where d.until < ?1
             and not exists (select 1 from holdoff_steps s where s.task = d.task) limit ?2)";
-    sqlx::query(keys).bind(now).bind(rule.limit).execute(&mut *tx).await?;
+    let keys = sqlx::query(keys).bind(now).bind(rule.limit).execute(&mut *tx).await?;
     let signals = "delete from holdoff_signals where (namespace, fingerprint) in (
             select g.namespace, g.fingerprint from holdoff_signals g where g.last_at < ?1
             and not exists (select 1 from holdoff_steps s where s.task = g.task) limit ?2)";
     let long_ago = now.saturating_sub(as_micros_i64(rule.keep));
-    sqlx::query(signals).bind(long_ago).bind(rule.limit).execute(&mut *tx).await?;
-    Ok(())
+    let signals = sqlx::query(signals).bind(long_ago).bind(rule.limit).execute(&mut *tx).await?;
+    Ok(keys.rows_affected() + signals.rows_affected())
 }
 
 /// Selects failed steps that were neither retried nor discarded in time, and the steps blocked by them.

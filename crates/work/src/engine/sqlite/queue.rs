@@ -306,6 +306,10 @@ impl QueueStore for Sqlite {
     fn wakes(&self) -> watch::Receiver<()> {
         self.wake.subscribe()
     }
+
+    fn wake(&self) {
+        self.wake.send();
+    }
 }
 
 /// Returns the number of the lane with the most urgent due step.

@@ -128,13 +128,16 @@ async fn client_errors_do_not_open_the_breaker() {
 #[tokio::test]
 async fn retries_are_bounded_by_the_budget() {
     let server = Server::saying(answer(404, "", "")).await;
-    let runner = runner(&limited(|limits| limits.budget = BudgetOptions { ratio: 0.1, burst: 2 }));
+    let runner = runner(&limited(|limits| {
+        limits.budget = BudgetOptions { ratio: 0.1, burst: 2 };
+        limits.retry_floor = 0.001;
+    }));
     let payload = HttpStep::get(server.url("/")).payload().unwrap();
     let mut turned_away = 0;
     for _ in 0..5 {
         let fault = runner.run(&context(2), &payload).await.unwrap_err();
         turned_away += u32::from(fault.failure().is_none());
     }
-    assert_eq!((turned_away, server.calls()), (3, 2));
+    assert_eq!((turned_away, server.calls()), (2, 3), "two of the budget, and the first one of its floor");
     runner.run(&context(1), &payload).await.unwrap_err().failure().unwrap();
 }

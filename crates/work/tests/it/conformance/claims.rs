@@ -196,14 +196,17 @@ async fn a_heartbeat_extends_the_lease(store: TestStore) {
     assert!(matches!(claimer.heartbeat(&claimed, MINUTE).await, Err(Error::Fenced { .. })));
 }
 
-async fn an_output_above_the_limit_is_rejected(store: TestStore) {
+async fn an_output_above_the_limit_is_dropped_and_the_step_succeeds(store: TestStore) {
     let work = store.open().await;
     let task = submit(&work, Task::new("mail")).await;
     let claimer = claimer(&work, &["mail"]).await;
     let claimed = claim(&claimer).await;
     let large = Payload::bytes(vec![0; work.settings().max_output + 1]);
-    assert!(matches!(claimer.complete(&claimed, large).await, Err(Error::NotPossible(_))));
-    assert_eq!(step(&work, task.step(0)).await.state, StepState::Running);
+    assert_eq!(claimer.complete(&claimed, large).await.unwrap(), Receipt::Accepted);
+    let record = step(&work, task.step(0)).await;
+    assert_eq!((record.state, record.output), (StepState::Succeeded, Some(Payload::empty())));
+    let note = "the output of 262145 bytes was dropped: the limit is 262144 (work.max_output)";
+    assert_eq!((record.message.as_deref(), record.class), (Some(note), None));
 }
 
 async fn a_busy_operation_does_not_starve_others_of_its_priority(store: TestStore) {
@@ -266,7 +269,7 @@ on_every_store!(
     a_repeated_report_returns_the_recorded_outcome,
     the_token_grows_with_every_claim_and_every_exit,
     a_heartbeat_extends_the_lease,
-    an_output_above_the_limit_is_rejected,
+    an_output_above_the_limit_is_dropped_and_the_step_succeeds,
     a_busy_operation_does_not_starve_others_of_its_priority,
     inputs_come_with_the_claim,
     many_steps_are_claimed_at_once,

@@ -7,8 +7,8 @@ use holdoff_work::{
 };
 
 use crate::conformance::test_store::{
-    HOUR, TestStore, claim, claim_many, claimer, eventually, filter, ids, list, on_every_store, settings,
-    submit, submit_many,
+    HOUR, TestStore, claim, claim_many, claimer, count, eventually, execute, filter, ids, list,
+    on_every_store, on_shared_stores, settings, submit, submit_many,
 };
 
 /// Settings with a minimal retention.
@@ -167,6 +167,36 @@ async fn dedup_keys_are_pruned_with_their_tasks(store: TestStore) {
         Submitted::Duplicate(first[1].task()),
         "a key with a long retention outlives its task"
     );
+}
+
+/// Keyed tasks may arrive by the hundred every second, and one call prunes a thousand keys.
+async fn all_old_keys_are_pruned(store: TestStore) {
+    let work = store.open_with(forgetful()).await;
+    let claimer = claimer(&work, &["mail"]).await;
+    let keyed = |number| Task::new("mail").dedup(format!("{number}")).dedup_retention(Duration::ZERO);
+    work.submit_all((0..2500).map(keyed).collect()).await.unwrap();
+    // With little history, only the keys need several calls.
+    while !claimer.claim(1000, HOUR).await.unwrap().is_empty() {}
+    let all = StepFilter::default();
+    assert_eq!(work.act(&all, &Action::Cancel).await.unwrap(), 2500);
+    execute(
+        &store,
+        if store.is_postgres() { "delete from holdoff.done" } else { "delete from holdoff_done" },
+    )
+    .await;
+    prune(&work).await;
+    let keys = if store.is_postgres() {
+        "select count(*) from holdoff.dedup"
+    } else {
+        "select count(*) from holdoff_dedup"
+    };
+    assert_eq!(count(&store, keys).await, 0);
+}
+
+mod shared {
+    use super::{all_old_keys_are_pruned, on_shared_stores};
+
+    on_shared_stores!(all_old_keys_are_pruned);
 }
 
 on_every_store!(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use holdoff_work::{ClaimedStep, Fault, Receipt, StepId, StepState, Task};
+use holdoff_work::{ClaimedStep, Fault, Receipt, StepId, StepState, Submitted, Task};
 
 use crate::conformance::contention::nodes;
 use crate::conformance::test_store::{
@@ -123,10 +123,28 @@ async fn attempt_time_and_delay_are_written_atomically(store: TestStore) {
     assert_eq!(format!("{record:?}"), format!("{again:?}"));
 }
 
+/// A key without retention belongs to its task while the task is live. Two nodes submit under the same keys.
+async fn a_key_without_retention_has_one_live_task(store: TestStore) {
+    let nodes = [store.open().await, store.open().await];
+    for round in 0..50 {
+        let task = || Task::new("mail").dedup(format!("{round}")).dedup_retention(Duration::ZERO);
+        let (first, second) = tokio::join!(nodes[0].submit(task()), nodes[1].submit(task()));
+        let submitted = [first.unwrap(), second.unwrap()];
+        let created = submitted.iter().filter(|result| matches!(result, Submitted::Created(_))).count();
+        assert_eq!(created, 1, "round {round}: {submitted:?}");
+    }
+}
+
 on_every_store!(readiness_never_sees_a_half_written_failure, attempt_time_and_delay_are_written_atomically,);
 
 mod shared {
-    use super::{concurrent_backoff_updates_do_not_overwrite_each_other, on_shared_stores};
+    use super::{
+        a_key_without_retention_has_one_live_task, concurrent_backoff_updates_do_not_overwrite_each_other,
+        on_shared_stores,
+    };
 
-    on_shared_stores!(concurrent_backoff_updates_do_not_overwrite_each_other);
+    on_shared_stores!(
+        concurrent_backoff_updates_do_not_overwrite_each_other,
+        a_key_without_retention_has_one_live_task,
+    );
 }

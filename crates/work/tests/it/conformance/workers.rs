@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use holdoff_work::{
-    Action, AttemptOutcome, Context, Fault, Payload, StepFilter, StepState, Task, TaskState, Work,
-    WorkerBuilder,
+    Action, AttemptOutcome, Context, Fault, Payload, StepFilter, StepState, Submitted, Task, TaskId,
+    TaskState, Work, WorkerBuilder,
 };
 use tokio::sync::mpsc;
 
 use crate::conformance::test_store::{
-    SECOND, TestStore, attempts, ends, eventually, filter, ids, on_every_store, settings, step, submit,
-    submit_many,
+    SECOND, TestStore, attempts, ends, eventually, execute, filter, ids, on_every_store, on_shared_stores,
+    settings, step, submit, submit_many,
 };
 
 /// The events of a handler that never ends by itself.
@@ -160,24 +160,54 @@ async fn a_panic_is_a_transient_failure(store: TestStore) {
     worker.shutdown().await;
 }
 
-async fn an_unreadable_payload_or_output_is_a_permanent_failure(store: TestStore) {
+async fn an_unreadable_payload_is_a_permanent_failure(store: TestStore) {
+    let work = store.open().await;
+    let worker =
+        work.worker().handle("number", |_: Context, number: u32| async move { Ok::<_, Fault>(number) });
+    let worker = worker.start().await.unwrap();
+    let task = submit(&work, Task::new("number").json("seven")).await;
+    ends(&work, task, TaskState::Failed).await;
+    let record = step(&work, task.step(0)).await;
+    assert_eq!(record.failures, 1);
+    assert!(record.message.unwrap().contains("the handler cannot read the payload"));
+    worker.shutdown().await;
+}
+
+/// The handler has done its work, so neither a failure nor a repetition would be right.
+async fn a_handler_with_an_output_above_the_limit_succeeds(store: TestStore) {
     let mut settings = settings();
     settings.max_output = 100;
     let work = store.open_with(settings).await;
     let worker = work
         .worker()
-        .handle("number", |_: Context, number: u32| async move { Ok::<_, Fault>(number) })
         .handle("large", |_: Context, (): ()| async { Ok::<_, Fault>(Payload::bytes(vec![0; 101])) });
     let worker = worker.start().await.unwrap();
-    let unreadable = submit(&work, Task::new("number").json("seven")).await;
-    let large = submit(&work, Task::new("large")).await;
-    for (task, expected) in
-        [(unreadable, "the handler cannot read the payload"), (large, "the output has 101 bytes")]
-    {
-        ends(&work, task, TaskState::Failed).await;
-        let record = step(&work, task.step(0)).await;
-        assert_eq!(record.failures, 1);
-        assert!(record.message.as_deref().unwrap().contains(expected), "{record:?}");
+    let task = submit(&work, Task::new("large")).await;
+    ends(&work, task, TaskState::Succeeded).await;
+    let record = step(&work, task.step(0)).await;
+    assert_eq!((record.failures, record.output), (0, Some(Payload::empty())));
+    assert!(record.message.unwrap().starts_with("the output of 101 bytes was dropped"));
+    worker.shutdown().await;
+}
+
+/// The worker polls once an hour, and nothing notifies it.
+async fn steps_start_when_they_are_due(store: TestStore) {
+    let mut settings = settings();
+    settings.poll = Duration::from_secs(3600);
+    let work = store.open_with(settings).await;
+    let worker = work.worker().handle("flaky", |context: Context, (): ()| async move {
+        match context.attempt() {
+            1 => Err(Fault::transient("first")),
+            2 => Err(Fault::transient("asked to wait").retry_after(Duration::from_millis(300))),
+            _ => Ok(()),
+        }
+    });
+    let worker = worker.start().await.unwrap();
+    let retried = submit(&work, Task::new("flaky").policy("quick")).await;
+    let delayed = submit(&work, Task::new("flaky").policy("quick").delay(Duration::from_millis(500))).await;
+    for task in [retried, delayed] {
+        ends(&work, task, TaskState::Succeeded).await;
+        assert_eq!(step(&work, task.step(0)).await.failures, 2);
     }
     worker.shutdown().await;
 }
@@ -256,13 +286,61 @@ async fn a_handler_snoozes_fails_and_succeeds(store: TestStore) {
     worker.shutdown().await;
 }
 
+async fn a_run_beyond_the_timeout_of_its_operation_is_a_failure(store: TestStore) {
+    let work = store.open().await;
+    let (builder, mut events) = endless(&work);
+    let worker = builder.timeout("endless", Duration::from_millis(100)).start().await.unwrap();
+    let task = submit(&work, Task::new("endless")).await;
+    ends(&work, task, TaskState::Failed).await;
+    let record = step(&work, task.step(0)).await;
+    assert_eq!((record.failures, record.class.as_deref()), (3, Some("timeout")));
+    assert_eq!(record.message.as_deref(), Some("the handler did not end within 100ms"));
+    let seen: Vec<HandlerEvent> = std::iter::from_fn(|| events.try_recv().ok()).collect();
+    let stopped = seen.iter().filter(|event| **event == HandlerEvent::Stopped).count();
+    assert_eq!(stopped, 3, "{seen:?}");
+    worker.shutdown().await;
+}
+
+/// The store rejects one report of a batch for good.
+async fn one_bad_report_does_not_lose_its_neighbours(store: TestStore) {
+    let work = store.open().await;
+    let reject = if store.is_postgres() {
+        "alter table holdoff.attempts add check (message <> 'poison')"
+    } else {
+        "create trigger poison before insert on holdoff_attempts when new.message = 'poison'
+            begin select raise(abort, 'poison'); end"
+    };
+    execute(&store, reject).await;
+    let tasks = (0..100).map(|number| Task::new("mail").json(&number)).collect();
+    let tasks: Vec<TaskId> = work.submit_all(tasks).await.unwrap().iter().map(Submitted::task).collect();
+    let worker = work.worker().handle("mail", |_: Context, number: u32| async move {
+        if number == 70 { Err(Fault::permanent("poison")) } else { Ok(()) }
+    });
+    let worker = worker.start().await.unwrap();
+    for (number, task) in tasks.iter().enumerate().filter(|(number, _)| *number != 70) {
+        ends(&work, *task, TaskState::Succeeded).await;
+        assert_eq!(step(&work, task.step(0)).await.failures, 0, "{number}");
+    }
+    assert_eq!(step(&work, tasks[70].step(0)).await.state, StepState::Running, "it waits for its rescue");
+    worker.shutdown().await;
+}
+
+mod shared {
+    use super::{on_shared_stores, one_bad_report_does_not_lose_its_neighbours};
+
+    on_shared_stores!(one_bad_report_does_not_lose_its_neighbours);
+}
+
 on_every_store!(
     shutdown_requeues_steps_that_do_not_end,
     shutdown_waits_for_running_steps,
     a_dropped_worker_stops_immediately,
     a_lost_lease_stops_the_handler,
     a_panic_is_a_transient_failure,
-    an_unreadable_payload_or_output_is_a_permanent_failure,
+    an_unreadable_payload_is_a_permanent_failure,
+    a_handler_with_an_output_above_the_limit_succeeds,
+    steps_start_when_they_are_due,
+    a_run_beyond_the_timeout_of_its_operation_is_a_failure,
     a_worker_runs_only_its_operations_and_queues,
     concurrency_is_limited_by_slots,
     a_handler_snoozes_fails_and_succeeds,
