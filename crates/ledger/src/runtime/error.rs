@@ -10,6 +10,7 @@ use holdoff_paxos::log::Rejection;
 use holdoff_policy::{Class, ClassMap, Classify, Failure};
 use serde::{Deserialize, Serialize};
 
+use super::recovery::RecoveryRejection;
 use crate::state::Divergence;
 
 /// An error of a node: what failed, what is true now, and the next action.
@@ -72,6 +73,9 @@ pub enum Error {
     /// The leader has not transferred leadership. Nothing has changed.
     #[error(transparent)]
     NotTransferred(#[from] TransferRejection),
+    /// The ledger is not recovered. Nothing has changed.
+    #[error(transparent)]
+    NotRecovered(#[from] RecoveryRejection),
     /// The host of the node has stopped it, or stops. The outcome of pending transactions is unknown. A node that stops by
     /// itself reports [`Error::Disk`] or [`Error::Diverged`] instead.
     #[error(

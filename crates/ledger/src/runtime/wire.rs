@@ -10,8 +10,9 @@ use super::error::{DescribeRejection, TransferRejection};
 use super::identity::LedgerId;
 use super::roster::LedgerMember;
 use super::store::LedgerInfo;
-use crate::entry::Hash;
+use crate::entry::{Hash, ReplicatedMachine};
 use crate::ledger::Consistency;
+use crate::state::State;
 
 /// The role of nodes on links to each other.
 pub(super) const ROLE: LinkRole = LinkRole::new("ledger node", 1..=1);
@@ -19,8 +20,8 @@ pub(super) const ROLE: LinkRole = LinkRole::new("ledger node", 1..=1);
 pub(super) const MAX_FRAME_BYTES: usize = 512 * 1024;
 /// The size of a fragment, in bytes. A longer message is split.
 pub(super) const FRAGMENT_BYTES: usize = 256 * 1024;
-/// The maximum size of a reassembled message, in bytes.
-pub(super) const MAX_MESSAGE_BYTES: usize = 256 * 1024 * 1024;
+/// The maximum size of a reassembled message, in bytes: the entries of a full window, and one longest entry.
+pub(super) const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 
 /// An envelope for one ledger, and its sender.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -51,6 +52,14 @@ pub struct AppliedHead {
     pub index: Slot,
     /// The hash of the entry, which covers all earlier entries.
     pub hash: Hash,
+    /// The first index of the configuration that decides the next entry.
+    pub start: Slot,
+}
+
+impl AppliedHead {
+    pub(super) fn of<M: ReplicatedMachine>(state: &State<M>) -> Self {
+        Self { index: state.index(), hash: state.hash(), start: state.start }
+    }
 }
 
 impl Envelope {

@@ -57,10 +57,14 @@ impl<M: NodeMachine> Task<M> {
         }
     }
 
-    /// Compares the hash of a peer at the same index. A difference means that a node is faulty: the operator must act.
+    /// Compares the hash of a peer at the same index, and the configurations: a peer that has applied the change to this
+    /// node's configuration must have that configuration, or a later one. A difference means that a node is faulty, or that a
+    /// voter which was given up in a recovery has returned: the operator must act.
     fn compare(&mut self, from: &PublicKey, theirs: AppliedHead) {
         let state = self.driver.core().state();
-        if theirs.index == state.index() && theirs.hash != state.hash() {
+        let mine = state.head();
+        let is_other = theirs.index == mine.index && theirs.hash != mine.hash;
+        if is_other || (theirs.index >= mine.start && theirs.start < mine.start) {
             self.counts.diverged += 1;
             tracing::error!(
                 namespace = %self.namespace, peer = %from, index = %theirs.index, theirs = %theirs.hash, mine = %state.hash(),

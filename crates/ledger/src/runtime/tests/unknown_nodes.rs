@@ -82,9 +82,12 @@ async fn forged_messages_are_rejected_and_counted() {
         hash: before.head.hash,
         term: Term::new(Slot(1), 9, liar.id),
         start: Slot(1),
-        voters: crate::runtime::LedgerInfo { ledger: node.ledger(), founder: before.node }.voters().unwrap(),
+        voters: crate::runtime::LedgerInfo { ledger: node.ledger(), founder: before.node, refounded: None }
+            .voters()
+            .unwrap(),
         machine: before.state_hash,
         done: before.state_hash,
+        bytes: 0,
     };
     let signature = HeadSignature(vec![1; 100]);
     let certificate = Certificate { head: head.clone(), signatures: vec![(before.node, signature.clone())] };
