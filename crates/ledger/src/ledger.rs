@@ -67,7 +67,7 @@ pub struct Recovered<M: ReplicatedMachine> {
 
 /// A configuration of one voter that an operator has founded after the loss of a majority. No certificate of earlier voters
 /// leads to it: a node knows it from its operator, or from the member through which it has joined.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Refounding {
     /// The first index that the configuration decides.
     pub start: Slot,

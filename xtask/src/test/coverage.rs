@@ -36,7 +36,6 @@ const DEEP: &[&str] = &[
     "holdoff-cli it cluster::faults::a_rolling_restart",
     "holdoff-cli it council::a_council_tolerates_isolated_acceptors",
     "holdoff-cli it demo::the_summary_matches",
-    "holdoff-cli it ledger::behind::a_large_state",
     "holdoff-cli it ledger::jepsen::",
     "holdoff-cli it ledger::leaders::a_leader_in_a_minority",
     "holdoff-cli it ledger::leaders::a_rolling_restart",

@@ -74,13 +74,13 @@ fn voter(position: &LogPosition, named: &str) -> Result<PublicKey, CommandError>
 }
 
 fn show(position: &LogPosition, global: &GlobalArgs) -> Result<ExitCode, CommandError> {
-    let LogPosition { key, accepted: (start, attempt), last, voters } = position;
+    let LogPosition { key, accepted: (start, attempt, tie_breaker), last, voters } = position;
     let mut out = anstream::stdout();
     if global.json {
         let voters = voters
             .iter()
             .map(|(node, key, name)| json!({ "node": node.to_string(), "key": key, "name": name }));
-        let accepted = json!({ "start": start.0, "attempt": attempt });
+        let accepted = json!({ "start": start.0, "attempt": attempt, "tie_breaker": tie_breaker });
         let answer = json!({
             "key": key, "accepted": accepted, "last": last.0, "voters": voters.collect::<Vec<_>>(),
         });
@@ -88,7 +88,7 @@ fn show(position: &LogPosition, global: &GlobalArgs) -> Result<ExitCode, Command
         return Ok(ExitCode::SUCCESS);
     }
     writeln!(out, "node      {key}")?;
-    writeln!(out, "accepted  {start}.{attempt}")?;
+    writeln!(out, "accepted  {start}.{attempt}.{tie_breaker}")?;
     writeln!(out, "last      {last}")?;
     for (node, key, name) in voters {
         writeln!(out, "voter     {} {name}", key.map_or_else(|| node.to_string(), |key| key.to_string()))?;

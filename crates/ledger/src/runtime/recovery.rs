@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use holdoff_driver::{Disk, Driver, WriteOptions};
+use holdoff_driver::{Driver, WriteOptions};
 use holdoff_net::{NoRandomness, PublicKey, SecretKey};
 use holdoff_paxos::log::{Entry, EntryPayload, Record, Term};
 use holdoff_paxos::{Configuration, NodeId, Slot};
@@ -29,10 +29,10 @@ const LIMIT_US: u64 = 60_000_000;
 pub struct LogPosition {
     /// The key of the node.
     pub key: PublicKey,
-    /// The term in which the node last accepted its log as a leader's: its first index and its attempt. The later one
-    /// counts.
-    pub accepted: (Slot, u64),
-    /// The last index of the log. Among nodes that accepted in the same term, the longer log counts.
+    /// The first index of the node's configuration, and the attempt and the tie-breaker of the term in which it accepted its
+    /// log under it: 0 if it has not. The highest position counts, compared from the first number on.
+    pub accepted: (Slot, u64, u64),
+    /// The last index of the log. Among nodes that accepted it in the same term, the longer log counts.
     pub last: Slot,
     /// The voters after that index, as the roster names them. A voter that is not in the roster has no key.
     pub voters: Vec<(NodeId, Option<PublicKey>, String)>,
@@ -80,6 +80,7 @@ struct StoppedNode {
     store: Store,
     info: LedgerInfo,
     id: NodeId,
+    accepted: (Slot, u64, u64),
     recovered: Recovered<NodeState<DefaultMachine>>,
 }
 
@@ -89,9 +90,13 @@ impl StoppedNode {
         let info = store.ledger_info()?.ok_or_else(|| Error::UnknownLedger(namespace.to_owned()))?;
         let mut recovered = store.recover(&info)?;
         let id = NodeId::derive(key.public().as_bytes(), store.incarnation());
+        let accepted = match recovered.store.accepted() {
+            term if term.start() < recovered.store.start() => (recovered.store.start(), 0, 0),
+            term => (term.start(), term.attempt(), term.tie_breaker()),
+        };
         // An entry that was not decided cannot be overwritten any more once its log founds a configuration.
         recovered.store.apply(Record::Decided(recovered.store.last()));
-        Ok(Self { key, store, info, id, recovered })
+        Ok(Self { key, store, info, id, accepted, recovered })
     }
 
     fn core(&self) -> Result<Ledger<NodeState<DefaultMachine>, NodeNotary>, Error> {
@@ -112,7 +117,7 @@ impl StoppedNode {
         };
         Ok(LogPosition {
             key: self.key.public(),
-            accepted: (log.accepted().start(), log.accepted().attempt()),
+            accepted: self.accepted,
             last: log.last(),
             voters: log.configuration().acceptors().iter().map(voter).collect(),
         })
@@ -180,8 +185,7 @@ impl StoppedNode {
                 match output {
                     Output::Ended(_, Outcome::Committed { index, .. }) => {
                         let refounded = self.recovered.refounded;
-                        self.store.set_ledger_info(&LedgerInfo { refounded, ..self.info })?;
-                        self.store.write(records)?;
+                        self.store.refound(&LedgerInfo { refounded, ..self.info }, records)?;
                         return Ok(index);
                     }
                     Output::Ended(_, other) => {

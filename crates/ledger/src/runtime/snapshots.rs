@@ -3,9 +3,8 @@
 //! One thread writes: it saves the node's own snapshots, stores received chunks, and loads the content of a received
 //! snapshot. Another one reads the chunks that other nodes request. Neither holds more than a few chunks in memory.
 //!
-//! A write does not wait for the disk: the chunks of a snapshot reach it, at the latest, with the record that makes the
-//! snapshot the log's, and a node that restarts before that counts the chunks that it finds. The log's own writes
-//! therefore wait for the write of one chunk at most.
+//! Most writes do not wait for the disk: chunks reach it several at a time, the last ones with the record that makes the
+//! snapshot the log's. A node that restarts before that counts the chunks that it finds.
 //!
 //! A snapshot stays on disk while it is the log's, while its content is received or saved, and for
 //! `READ_LEASE` after another node has read a chunk of it: a node that is slower than the interval between two snapshots

@@ -49,6 +49,9 @@ const INCOMPLETE: &str = "incomplete";
 /// The maximum number of chunks that one transaction deletes.
 const DELETED_TOGETHER: usize = 64;
 
+/// The number of chunks that reach the disk together. A node that is killed while it receives a snapshot continues after them.
+const SYNCED_TOGETHER: u64 = 16;
+
 /// The format of the tables. A release reads only its own format.
 const FORMAT: u64 = 6;
 const SCHEMA: StoreSchema = StoreSchema {
@@ -167,9 +170,13 @@ impl Store {
         self.write_identity(&[("ledger", encode(info)?), ("members", encode(&members)?)])
     }
 
-    /// Replaces the identity of the ledger.
-    pub(super) fn set_ledger_info(&self, info: &LedgerInfo) -> Result<(), Error> {
-        self.write_identity(&[("ledger", encode(info)?)])
+    /// Stores the records of a recovery and the identity that names it, in one transaction.
+    pub(super) fn refound<V, S>(&mut self, info: &LedgerInfo, records: Vec<Record<V, S>>) -> Result<(), Error>
+    where
+        V: Serialize + DeserializeOwned,
+        S: Serialize + DeserializeOwned,
+    {
+        self.transact(records, Some(encode(info)?))
     }
 
     /// Stores the members to ask for the ledger.
@@ -235,7 +242,7 @@ impl Store {
         Ok(store)
     }
 
-    fn transact<V, S>(&mut self, records: Vec<Record<V, S>>) -> Result<(), Error>
+    fn transact<V, S>(&mut self, records: Vec<Record<V, S>>, ledger: Option<Vec<u8>>) -> Result<(), Error>
     where
         V: Serialize + DeserializeOwned,
         S: Serialize + DeserializeOwned,
@@ -247,6 +254,10 @@ impl Store {
                 tables.put(record)?;
             }
             self.last = tables.last;
+            if let Some(ledger) = ledger {
+                let mut identity = writing.open_table(IDENTITY).map_err(disk)?;
+                identity.insert("ledger", ledger.as_slice()).map_err(disk)?;
+            }
         }
         writing.commit().map_err(disk)
     }
@@ -263,7 +274,7 @@ where
         if let Some(why) = &self.failed {
             return Err(why.clone());
         }
-        self.transact(records).inspect_err(|error| self.failed = Some(error.clone()))
+        self.transact(records, None).inspect_err(|error| self.failed = Some(error.clone()))
     }
 }
 
@@ -274,10 +285,12 @@ pub(super) struct ChunkStore {
 }
 
 impl ChunkStore {
-    /// Stores a chunk. It reaches the disk with the next record of the log, at the latest.
+    /// Stores a chunk. It reaches the disk with the next record of the log, or with a later chunk.
     pub(super) fn put(&self, snapshot: Hash, number: u64, bytes: &[u8]) -> Result<(), Error> {
         let mut writing = self.database.begin_write().map_err(disk)?;
-        writing.set_durability(Durability::None).map_err(disk)?;
+        if !number.saturating_add(1).is_multiple_of(SYNCED_TOGETHER) {
+            writing.set_durability(Durability::None).map_err(disk)?;
+        }
         {
             let mut table = writing.open_table(CHUNKS).map_err(disk)?;
             let mut row = bytes.to_vec();

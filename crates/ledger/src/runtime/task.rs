@@ -34,7 +34,8 @@ use super::{
 };
 use crate::entry::{TxId, TxKey};
 use crate::ledger::{
-    self, Consistency, Input, Ledger, Options, Outcome, ReadId, Record, Recovered, SubmissionId, Verification,
+    self, Consistency, IncompleteSnapshot, Input, Ledger, Options, Outcome, ReadId, Record, Recovered,
+    Refounding, SubmissionId, Verification,
 };
 use crate::machine::GoalError;
 
@@ -118,6 +119,10 @@ pub(super) struct Task<M: NodeMachine> {
     gossip: holdoff_gossip::Node<SecretKey, Ed25519>,
     address_book: Arc<AddressBook>,
     peers: Arc<Peers>,
+    /// The last recovery of the ledger that this node knows of.
+    refounded: Option<Refounding>,
+    /// The reason to stop, if the ledger was recovered without this node.
+    given_up: Option<Error>,
     /// The threads of snapshots, while the task runs.
     snapshots: Option<SnapshotThreads<NodeState<M>>>,
     /// The members that a contact has listed when this node joined. They count until this node finds itself in the roster.
@@ -175,6 +180,10 @@ impl<M: NodeMachine> Task<M> {
         // The disks of all voters write in parallel.
         let log = log::Options { early: true, ..settings.ledger.log };
         let options = Options { log, ..settings.ledger.clone() };
+        if let Some(IncompleteSnapshot { snapshot, chunks: stored }) = &recovered.incomplete {
+            let (index, chunks) = (snapshot.last.slot, snapshot.state.chunks);
+            tracing::info!(%namespace, %index, chunks, stored, "found a part of a snapshot, and continues to receive it");
+        }
         let core = Ledger::new(me, options, notary, recovered, now_us, rng.u32(..))?;
         let electorate = Electorate::from(key.public());
         let watch =
@@ -196,6 +205,8 @@ impl<M: NodeMachine> Task<M> {
             gossip,
             address_book,
             peers,
+            refounded: info.refounded,
+            given_up: None,
             snapshots: None,
             listed_members,
             rng,
@@ -297,6 +308,9 @@ impl<M: NodeMachine> Task<M> {
             }
             self.observe();
             self.perform_outputs();
+            if let Some(error) = self.given_up.take() {
+                return Err(error);
+            }
             if let Some(divergence) = self.driver.core().divergence() {
                 return Err(divergence.clone().into());
             }

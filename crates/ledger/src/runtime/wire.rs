@@ -11,7 +11,7 @@ use super::identity::LedgerId;
 use super::roster::LedgerMember;
 use super::store::LedgerInfo;
 use crate::entry::{Hash, ReplicatedMachine};
-use crate::ledger::Consistency;
+use crate::ledger::{Consistency, Refounding};
 use crate::state::State;
 
 /// The role of nodes on links to each other.
@@ -35,8 +35,8 @@ pub(super) struct Packet {
 /// The content of a packet.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) enum Envelope {
-    /// The sender is reachable, and has applied the entries up to this head.
-    PeerStatus(AppliedHead),
+    /// The sender is reachable, and has applied the entries up to this head, after this recovery of the ledger.
+    PeerStatus(AppliedHead, Option<Refounding>),
     /// An encoded message of the core.
     Message(Bytes),
     /// A fragment of a message, in order, and whether it is the last one.
@@ -52,13 +52,11 @@ pub struct AppliedHead {
     pub index: Slot,
     /// The hash of the entry, which covers all earlier entries.
     pub hash: Hash,
-    /// The first index of the configuration that decides the next entry.
-    pub start: Slot,
 }
 
 impl AppliedHead {
     pub(super) fn of<M: ReplicatedMachine>(state: &State<M>) -> Self {
-        Self { index: state.index(), hash: state.hash(), start: state.start }
+        Self { index: state.index(), hash: state.hash() }
     }
 }
 
@@ -67,7 +65,7 @@ impl Envelope {
     pub(super) fn bytes(&self) -> usize {
         const OVERHEAD: usize = 64;
         match self {
-            Self::PeerStatus(_) => OVERHEAD,
+            Self::PeerStatus(..) => OVERHEAD,
             Self::Message(bytes) | Self::Fragment(_, bytes) | Self::Gossip(bytes) => OVERHEAD + bytes.len(),
         }
     }

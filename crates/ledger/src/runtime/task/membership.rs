@@ -33,7 +33,7 @@ impl<M: NodeMachine> Task<M> {
     /// Sends this node's status to all members of a small ledger. In a large ledger only the leader receives it.
     fn send_status(&mut self) {
         let state = self.driver.core().state();
-        let envelope = Envelope::PeerStatus(AppliedHead::of(state));
+        let envelope = Envelope::PeerStatus(AppliedHead::of(state), self.refounded);
         let others = self.address_book.members().into_iter().filter(|(key, _)| *key != self.key);
         let mut others: Vec<_> = others.collect();
         if others.len() >= SMALL_LEDGER && self.address_book.contains(&self.key) {

@@ -27,7 +27,13 @@ impl<M: NodeMachine> Task<M> {
                     self.begin(SnapshotJob::Save(id, content));
                 }
             }
-            Output::ExpectSnapshot(snapshot) => self.begin(SnapshotJob::Expect(snapshot)),
+            Output::ExpectSnapshot(snapshot) => {
+                if let Some(snapshot) = &snapshot {
+                    let (index, chunks) = (snapshot.last.slot, snapshot.state.chunks);
+                    tracing::info!(namespace = %self.namespace, %index, chunks, "began to receive a snapshot");
+                }
+                self.begin(SnapshotJob::Expect(snapshot));
+            }
             Output::StoreChunk { snapshot, number, bytes } => {
                 self.begin(SnapshotJob::Store { snapshot, number, bytes });
             }

@@ -48,7 +48,7 @@ impl Liar {
         let (peers, id) = (Peers::new(key), NodeId::derive(contact.key.as_bytes(), incarnation));
         let liar = Self { peers, victim: test_node.host().contact(), node: node.clone(), id, incarnation };
         let head = wire::AppliedHead::default();
-        liar.send(Envelope::PeerStatus(head));
+        liar.send(Envelope::PeerStatus(head, None));
         until("the roster has its incarnation", || async {
             let status = node.status().await.unwrap();
             status
