@@ -54,7 +54,7 @@ enum LedgerCommand {
     /// Prepare this node to join a ledger, and print the command that a member must run
     Join(init::JoinArgs),
 
-    /// Found a new configuration from this node's log, after a majority of the voters is lost for good
+    /// Make this node the only voter, after a majority of the voters is lost for good
     Recover(recover::RecoverArgs),
 
     /// Show the leader, the members and their progress
