@@ -97,7 +97,7 @@ fn voters_that_were_given_up_stop_when_they_return() {
 
     // Without the survivor, one of them is no majority of its own voters.
     cluster.daemons[0].start();
-    let refused = lost[0].try_run(&["submit", "=> +split", "--timeout", "2s"]);
+    let refused = lost[0].try_run(&["submit", "=> +split(1)", "--timeout", "2s"]);
     assert!([75, 124].contains(&refused.code), "{refused:?}");
     cluster.daemons[2].start();
     let survivor = cluster.daemons[2].access.clone();
