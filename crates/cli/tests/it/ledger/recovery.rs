@@ -87,10 +87,10 @@ fn voters_that_were_given_up_stop_when_they_return() {
     cluster.until_equal();
     cluster.daemons[2].terminate();
     let lost = cluster.accesses()[..2].to_vec();
-    let unknown = Transactions::default();
-    for _ in 0..5 {
-        unknown.submit(&lost);
-    }
+    until("the lost voters commit without the survivor", || {
+        let output = lost[0].try_run(&["submit", "=> +unknown(1)"]);
+        if output.code == 0 { Ok(()) } else { Err(format!("{output:?}")) }
+    });
     cluster.daemons[..2].iter_mut().for_each(Daemon::kill);
     let (_, recovered) = recover(&cluster, 2, &["node-0", "node-1"]);
     assert_eq!(recovered.code, 0, "{recovered:?}");
