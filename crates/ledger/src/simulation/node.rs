@@ -281,7 +281,7 @@ impl SimHost for LedgerHost {
     }
 
     fn write_fails(_: &mut Disk, rng: &mut SimRng) -> bool {
-        let fails = rng.happens(0.006) && Oracle::with(|oracle| !oracle.is_healed);
+        let fails = rng.happens(0.01) && Oracle::with(|oracle| !oracle.is_healed);
         Oracle::with(|oracle| oracle.count("failed write", u64::from(fails)));
         fails
     }
