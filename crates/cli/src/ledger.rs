@@ -4,6 +4,7 @@ mod get;
 mod history;
 mod init;
 mod members;
+mod recover;
 mod status;
 mod submit;
 mod verify;
@@ -23,7 +24,7 @@ use crate::error::CommandError;
 #[command(
     after_help = "Exit codes: 0 on success; 1 if the command failed; 2 if its arguments are invalid; 75 if no leader \
                   accepted the request, which had no effect; 124 if the timeout expired and the transaction may still \
-                  be committed: submit it again with the printed --tx-id and --birth.\n\n`init` and `join` work on a directory, \
+                  be committed: submit it again with the printed --tx-id and --birth.\n\n`init`, `join` and `recover` work on a directory, \
                   without a daemon. All other commands send a request to a daemon, with the API token in \
                   $HOLDOFF_API_TOKEN."
 )]
@@ -52,6 +53,9 @@ enum LedgerCommand {
 
     /// Prepare this node to join a ledger, and print the command that a member must run
     Join(init::JoinArgs),
+
+    /// Make this node the only voter, after a majority of the voters is lost for good
+    Recover(recover::RecoverArgs),
 
     /// Show the leader, the members and their progress
     Status {
@@ -99,6 +103,7 @@ pub(crate) fn run(args: &LedgerArgs, global: &GlobalArgs) -> Result<ExitCode, Co
     match &args.command {
         LedgerCommand::Init(init) => return init::init(&args.namespace, init, global),
         LedgerCommand::Join(join) => return init::join(&args.namespace, join, global),
+        LedgerCommand::Recover(recover) => return recover::run(&args.namespace, recover, global),
         _ => {}
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -118,7 +123,7 @@ async fn execute(args: &LedgerArgs, global: &GlobalArgs) -> Result<ExitCode, Com
         LedgerCommand::Members { command } => members::run(&context, command.as_ref()).await,
         LedgerCommand::StepDown { to } => members::step_down(&context, to.as_deref()).await,
         LedgerCommand::Snapshot => verify::snapshot(&context).await,
-        LedgerCommand::Init(_) | LedgerCommand::Join(_) => Ok(ExitCode::SUCCESS),
+        LedgerCommand::Init(_) | LedgerCommand::Join(_) | LedgerCommand::Recover(_) => Ok(ExitCode::SUCCESS),
     }
 }
 

@@ -41,6 +41,8 @@ pub struct Head {
     pub machine: StateHash,
     /// The hash of the remembered transactions and their results.
     pub done: StateHash,
+    /// The approximate size of the whole state, which limits what a node accepts as its content.
+    pub bytes: u64,
 }
 
 impl Head {

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use holdoff_paxos::Slot;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::entry::TxId;
@@ -53,8 +54,8 @@ pub(crate) struct Row<A> {
     result: Result<A, GoalError>,
 }
 
-/// The content of a dedup window, as checkpoints hold it.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+/// The content of a dedup window, as snapshots hold it.
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct DoneRows<A> {
     /// In the order of their positions.
     pub(crate) rows: Vec<Row<A>>,
@@ -64,6 +65,41 @@ pub(crate) struct DoneRows<A> {
 impl<A> Default for DoneRows<A> {
     fn default() -> Self {
         Self { rows: Vec::new(), forgotten: Slot(0) }
+    }
+}
+
+impl<A: Serialize> DoneRows<A> {
+    /// Encodes the rows in chunks that exceed the limit by one row at most. The first chunk exists even without rows.
+    pub(crate) fn chunks(&self, limit: usize) -> impl Iterator<Item = Vec<u8>> {
+        let (mut rows, mut is_first) = (self.rows.iter().peekable(), true);
+        std::iter::from_fn(move || {
+            if !std::mem::take(&mut is_first) {
+                rows.peek()?;
+            }
+            let mut chunk = self.forgotten.0.to_le_bytes().to_vec();
+            for row in rows.by_ref() {
+                // A result that could be encoded for the history can be encoded here.
+                chunk.extend(postcard::to_stdvec(row).unwrap_or_default());
+                if chunk.len() >= limit {
+                    break;
+                }
+            }
+            Some(chunk)
+        })
+    }
+}
+
+impl<A: DeserializeOwned> DoneRows<A> {
+    /// Adds the rows of the next chunk. Returns `None` if it cannot be decoded.
+    pub(crate) fn add_chunk(&mut self, chunk: &[u8]) -> Option<()> {
+        let (forgotten, mut rows) = chunk.split_first_chunk()?;
+        self.forgotten = Slot(u64::from_le_bytes(*forgotten));
+        while !rows.is_empty() {
+            let (row, rest) = postcard::take_from_bytes(rows).ok()?;
+            self.rows.push(row);
+            rows = rest;
+        }
+        Some(())
     }
 }
 
@@ -88,19 +124,19 @@ impl<A: Clone + Serialize> Done<A> {
 
     /// Builds the window from its rows. Returns `None` if the rows are out of order or beyond the last index, if an id
     /// occurs twice, if a forgotten slot has a whole row, or if there are more rows than the limits allow.
-    pub(crate) fn of(content: &DoneRows<A>, last: Slot, limits: DedupLimits) -> Option<Self> {
+    pub(crate) fn of(content: DoneRows<A>, last: Slot, limits: DedupLimits) -> Option<Self> {
         let mut done = Self { forgotten: content.forgotten, ..Self::new(limits) };
         let mut before = None;
-        for Row { position, tx_id, result } in &content.rows {
+        for Row { position, tx_id, result } in content.rows {
             // A slot may be forgotten in part: its first transactions are gone, and the others are still here.
             let is_kept = position.slot > content.forgotten
                 || (position.slot == content.forgotten && position.number > 0);
-            let is_next = before < Some(*position) && position.slot <= last;
-            if !is_kept || !is_next || done.results.contains_key(tx_id) {
+            let is_next = before < Some(position) && position.slot <= last;
+            if !is_kept || !is_next || done.results.contains_key(&tx_id) {
                 return None;
             }
-            done.push(*position, *tx_id, result.clone());
-            before = Some(*position);
+            done.push(position, tx_id, result);
+            before = Some(position);
         }
         (!done.is_over_limit() && content.forgotten <= last).then_some(done)
     }
@@ -112,6 +148,11 @@ impl<A: Clone + Serialize> Done<A> {
             Some(Row { position: *position, tx_id: *tx_id, result: result.clone() })
         };
         DoneRows { rows: self.order.iter().filter_map(row).collect(), forgotten: self.forgotten }
+    }
+
+    /// Returns the size of the encoded rows, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes as u64
     }
 
     /// Returns the hash of the rows and of the last forgotten slot.
@@ -195,7 +236,7 @@ mod tests {
     fn a_slot_that_is_forgotten_in_part_is_forgotten() {
         let done = filled(THREE, &[(5, 0), (5, 1), (5, 2), (6, 0)]);
         assert_eq!((known(&done), done.forgotten()), (vec![2, 3, 4], Slot(5)));
-        let restored = Done::of(&done.rows(), Slot(6), THREE);
+        let restored = Done::of(done.rows(), Slot(6), THREE);
         assert_eq!(restored.as_ref(), Some(&done));
     }
 
@@ -213,7 +254,7 @@ mod tests {
         let hash = |change: fn(&mut DoneRows<String>)| {
             let mut rows = done.rows();
             change(&mut rows);
-            Done::of(&rows, Slot(5), THREE).map(|done| done.hash())
+            Done::of(rows, Slot(5), THREE).map(|done| done.hash())
         };
         assert_eq!(hash(|_| {}), Some(done.hash()));
         assert_ne!(hash(|rows| rows.forgotten = Slot(0)), Some(done.hash()));
@@ -227,6 +268,6 @@ mod tests {
         for change in rejected {
             assert_eq!(hash(change), None);
         }
-        assert_eq!(Done::of(&done.rows(), Slot(4), THREE), None, "a row is beyond the last index");
+        assert_eq!(Done::of(done.rows(), Slot(4), THREE), None, "a row is beyond the last index");
     }
 }

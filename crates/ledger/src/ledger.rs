@@ -5,7 +5,7 @@
 //! leading.rs  goals executed by the leader            signing.rs    signature shares of decided heads
 //! pending.rs  transactions submitted at this node     proving.rs    states, configurations and their verification
 //! reading.rs  reads, and the leader lease             changing.rs   changes of the voters
-//! options.rs  timeouts, limits and counters
+//! options.rs  timeouts, limits and counters             receiving.rs  whole states, chunk after chunk
 //! ```
 
 mod changing;
@@ -18,6 +18,7 @@ mod options;
 mod pending;
 mod proving;
 mod reading;
+mod receiving;
 mod signing;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -25,6 +26,7 @@ use std::collections::{BTreeMap, VecDeque};
 use holdoff_driver::{Core, Inner, Roll, Step};
 use holdoff_paxos::log::{self, Node};
 use holdoff_paxos::{Configuration, NodeId, Slot};
+use serde::{Deserialize, Serialize};
 
 pub use changing::{ChangeError, MAX_VOTERS};
 pub use io::{
@@ -33,21 +35,52 @@ pub use io::{
 };
 pub use options::{LedgerCounters, Options};
 pub use proving::Verification;
+pub use receiving::IncompleteSnapshot;
 
 use crate::certificate::{Certificate, Notary};
 use crate::entry::{LogEntry, ReplicatedMachine, TransactionOf, TxId, TxKey};
-use crate::state::{Checkpoint, Divergence, State};
+use crate::state::{Checkpoint, Divergence, SnapshotContent, State};
 use changing::Changing;
 use fetching::Fetching;
 use leading::LeaderState;
 use pending::{Pending, Routing};
 use proving::Proofs;
 use reading::Reads;
+use receiving::Transfer;
 use signing::SignatureShares;
 
-type Log<M> = Node<TransactionOf<M>, Checkpoint<<M as crate::machine::StateMachine>::Answer>>;
-type LogInput<M> = log::Input<TransactionOf<M>, Checkpoint<<M as crate::machine::StateMachine>::Answer>>;
-type LogMessage<M> = log::Message<TransactionOf<M>, Checkpoint<<M as crate::machine::StateMachine>::Answer>>;
+type Log<M> = Node<TransactionOf<M>, Checkpoint>;
+type LogInput<M> = log::Input<TransactionOf<M>, Checkpoint>;
+type LogMessage<M> = log::Message<TransactionOf<M>, Checkpoint>;
+
+/// The content of a node's disk, from which the node continues.
+pub struct Recovered<M: ReplicatedMachine> {
+    /// The node's promise and its log.
+    pub store: Store<M>,
+    /// The content of the log's snapshot.
+    pub content: SnapshotContent<M>,
+    /// A snapshot whose content the node was receiving.
+    pub incomplete: Option<IncompleteSnapshot>,
+    /// The last recovery of the ledger, if there was one.
+    pub refounded: Option<Refounding>,
+}
+
+/// A configuration of one voter that an operator has founded after the loss of a majority. No certificate of earlier voters
+/// leads to it: a node knows it from its operator, or from the member through which it has joined.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct Refounding {
+    /// The first index that the configuration decides.
+    pub start: Slot,
+    /// The voter.
+    pub by: NodeId,
+}
+
+impl<M: ReplicatedMachine> From<Store<M>> for Recovered<M> {
+    /// Returns the content of a disk whose log has no snapshot.
+    fn from(store: Store<M>) -> Self {
+        Self { store, content: SnapshotContent::default(), incomplete: None, refounded: None }
+    }
+}
 
 /// A node of a ledger: it votes, leads, follows, and serves the decided history.
 ///
@@ -65,7 +98,10 @@ pub struct Ledger<M: ReplicatedMachine, N> {
     pub(crate) history: VecDeque<LogEntry<M>>,
     pub(crate) certificates: BTreeMap<Slot, Certificate>,
     signature_shares: SignatureShares,
-    proofs: Proofs<M::Answer>,
+    proofs: Proofs<M>,
+    transfer: Option<Transfer>,
+    /// The state of the snapshot that the log is about to adopt.
+    restored: Option<State<M>>,
     fetching: Fetching,
     reads: Reads<M::Goal>,
     changing: Changing,
@@ -96,7 +132,7 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
         log::Store::new(voters, Checkpoint::default())
     }
 
-    /// Creates a node that continues from its store.
+    /// Creates a node that continues from its disk.
     ///
     /// For the length of a lease the node takes part in no election: it may have confirmed a term in an earlier
     /// incarnation.
@@ -104,13 +140,14 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
         me: NodeId,
         options: Options,
         notary: N,
-        store: Store<M>,
+        recovered: Recovered<M>,
         now_us: u64,
         roll: u32,
     ) -> Result<Self, Divergence> {
-        let state = State::restore(store.snapshot(), options.dedup)?;
+        let Recovered { store, content, incomplete, refounded } = recovered;
+        let state = State::restore(store.snapshot(), content, options.dedup)?;
         let lease_granted_until_us = now_us + options.lease_us;
-        let proofs = Proofs::of(&store.snapshot().state);
+        let proofs = Proofs::of(&store.snapshot().state, refounded);
         let log = Node::new(me, options.log, store, now_us, roll);
         let mut ledger = Self {
             me,
@@ -124,6 +161,8 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
             certificates: BTreeMap::new(),
             signature_shares: SignatureShares::default(),
             proofs,
+            transfer: incomplete.and_then(Transfer::of),
+            restored: None,
             fetching: Fetching::default(),
             reads: Reads::default(),
             changing: Changing::default(),
@@ -223,6 +262,9 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
             Input::TransferLeadership(to) => self.log(log::Input::TransferLeadership(to)),
             Input::Announce => self.log(log::Input::Announce),
             Input::Stored { term, slot } => self.log(log::Input::Stored { term, slot }),
+            Input::SnapshotSaved { snapshot, chunks } => self.handle_saved(snapshot, chunks),
+            Input::ChunkStored { snapshot, number } => self.handle_stored_chunk(snapshot, number),
+            Input::SnapshotLoaded { snapshot, loaded } => self.handle_loaded(snapshot, loaded),
         }
     }
 
@@ -241,6 +283,7 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
         self.end_late_change();
         self.sign_unsigned_heads();
         self.send_configuration_certificate();
+        self.continue_transfer();
         self.fetch();
         self.continue_round();
         self.compact();
@@ -263,7 +306,11 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
             Message::History { first, entries, rest, certificate } => {
                 self.handle_history(first, entries, &rest, &certificate);
             }
-            Message::State(snapshot) => self.handle_state(snapshot),
+            Message::State(snapshot) => self.handle_state(from, snapshot),
+            Message::FetchChunk { snapshot, number } => {
+                self.step.at_once(Output::ReadChunk { to: from, snapshot, number });
+            }
+            Message::Chunk { snapshot, number, bytes } => self.handle_chunk(from, snapshot, number, bytes),
             Message::ConfirmTerm(term, round) => self.confirm_term(from, term, round),
             Message::TermConfirmed(term, round) => self.handle_term_confirmed(from, term, round),
         }
@@ -324,6 +371,7 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
             match event {
                 log::Output::ProposalRejected(why) => self.handle_rejected_proposal(why),
                 log::Output::Proposed(slot, term) => self.proposed(slot, term),
+                log::Output::SnapshotOffered(from, snapshot) => self.handle_offer(from, snapshot),
                 _ => {}
             }
         }
@@ -367,19 +415,15 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// Restores the state from a snapshot that replaces entries.
+    /// Continues from the state of a snapshot that replaces entries.
     fn restart(&mut self) {
-        match State::restore(self.log.store().snapshot(), self.options.dedup) {
-            Ok(state) => {
-                let before = std::mem::replace(&mut self.state, state).index;
-                self.leader_state = None;
-                self.history.clear();
-                self.end_done();
-                self.note_skipped(before);
-                self.merge_configuration_certificates();
-            }
-            Err(divergence) => self.stop(divergence),
-        }
+        let Some(state) = self.restored.take() else { return };
+        let before = std::mem::replace(&mut self.state, state).index;
+        self.leader_state = None;
+        self.history.clear();
+        self.end_done();
+        self.note_skipped(before);
+        self.merge_configuration_certificates();
     }
 
     fn apply(&mut self, slot: Slot, entry: LogEntry<M>) {

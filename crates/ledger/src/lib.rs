@@ -30,7 +30,8 @@ pub use certificate::{Certificate, Head, HeadSignature, Notary, SignatureShare};
 pub use dedup::DedupLimits;
 pub use entry::{AppData, Hash, LogEntry, ReplicatedMachine, Transaction, TransactionOf, TxId, TxKey};
 pub use ledger::{
-    ChangeError, Consistency, Input, Ledger, LedgerCounters, LedgerStep, MAX_VOTERS, Message, MessageOf,
-    Options, Outcome, Output, OutputOf, ReadId, Record, Store, SubmissionId, Verification, coalesce_appends,
+    ChangeError, Consistency, IncompleteSnapshot, Input, Ledger, LedgerCounters, LedgerStep, MAX_VOTERS,
+    Message, MessageOf, Options, Outcome, Output, OutputOf, ReadId, Record, Recovered, Refounding, Store,
+    SubmissionId, Verification, coalesce_appends,
 };
-pub use state::{Checkpoint, Divergence, State};
+pub use state::{Checkpoint, Divergence, SnapshotContent, SnapshotDescription, State, snapshot_id};

@@ -5,7 +5,7 @@
 //! overlay.rs  diffs, uncommitted diffs and their view   key_value.rs  commands over values by key
 //! sum.rs      the hash of a set of rows                 value.rs      the values in rows
 //! pair.rs     two machines in one history               codec.rs      the canonical encoding of rows
-//! limits.rs   the limits of goals, values and answers
+//! limits.rs   the limits of goals, values and answers   pages.rs      rows in shared pages
 //! ```
 //!
 //! The leader [executes](StateMachine::execute) a goal over the committed state and an overlay of uncommitted diffs. The
@@ -31,6 +31,7 @@ mod facts;
 mod key_value;
 pub mod limits;
 mod overlay;
+mod pages;
 mod pair;
 mod sum;
 mod table;
@@ -53,8 +54,8 @@ use serde::{Deserialize, Serialize};
 /// A state that goals change.
 ///
 /// The result of an execution depends only on the state and the goal. The built-in machines are [`KeyValue`] and
-/// [`Facts`]; both are a [`Table`] with [rules](Rules).
-pub trait StateMachine: Default {
+/// [`Facts`]; both are a [`Table`] with [rules](Rules). A copy of a machine shares its rows, so that it costs little.
+pub trait StateMachine: Default + Clone {
     /// The request of a caller.
     type Goal;
     /// The changes of a goal, as values: a node applies them without the goal.
@@ -85,11 +86,22 @@ pub trait StateMachine: Default {
     /// Returns the hash of the state with the overlay applied.
     fn hash(&self, over: &Self::Overlay) -> StateHash;
 
-    /// Encodes the whole state without uncommitted diffs. Equal states have equal bytes.
-    fn snapshot(&self) -> Vec<u8>;
+    /// Returns the approximate size of the state, in bytes. Equal states have equal sizes.
+    fn bytes(&self) -> u64;
 
-    /// Decodes a state from the bytes of a snapshot.
-    fn restore(bytes: &[u8]) -> Result<Self, BadSnapshot>;
+    /// Encodes the whole state without uncommitted diffs, in chunks that exceed the limit by one row at most. Equal states
+    /// have equal chunks.
+    fn chunks(&self, limit: usize) -> impl Iterator<Item = Vec<u8>>;
+
+    /// Adds the rows of the next chunk to a state that has the rows of all earlier chunks. After an error the state is
+    /// incomplete.
+    fn add_chunk(&mut self, chunk: &[u8]) -> Result<(), BadSnapshot>;
+
+    /// Decodes a state from the chunks of its snapshot.
+    fn restore<C: AsRef<[u8]>>(chunks: impl IntoIterator<Item = C>) -> Result<Self, BadSnapshot> {
+        let mut state = Self::default();
+        chunks.into_iter().try_for_each(|chunk| state.add_chunk(chunk.as_ref())).map(|()| state)
+    }
 }
 
 /// The reason for which a goal failed. A failed goal does not change the state.

@@ -26,6 +26,7 @@ const RESULT_TIMEOUTS: &str = "holdoff_ledger_result_timeouts_total";
 const HISTORY_REQUESTS: &str = "holdoff_ledger_history_requests_total";
 const HISTORY_SERVED: &str = "holdoff_ledger_history_served_total";
 const DROPPED: &str = "holdoff_ledger_messages_dropped_total";
+const CHUNKS_RECEIVED: &str = "holdoff_ledger_snapshot_chunks_received_total";
 const REJECTED: &str = "holdoff_ledger_messages_rejected_total";
 const DIVERGED: &str = "holdoff_ledger_diverged_total";
 const GOSSIP_MESSAGES: &str = "holdoff_ledger_gossip_messages_total";
@@ -50,7 +51,11 @@ pub fn describe() {
     describe_counter!(REROUTED, "transactions submitted at this node that were rerouted to another leader");
     describe_counter!(RESULT_TIMEOUTS, "submissions at this node whose deadline passed without a result");
     describe_counter!(HISTORY_REQUESTS, "requests for missing history that this node sent");
-    describe_counter!(HISTORY_SERVED, "histories and whole states that this node sent to requesting nodes");
+    describe_counter!(
+        HISTORY_SERVED,
+        "histories that this node sent, and whole states that it offered, to requesting nodes"
+    );
+    describe_counter!(CHUNKS_RECEIVED, "chunks of snapshots that this node received and stored");
     describe_counter!(
         DROPPED,
         "messages dropped because the queue of their ledger was full: in (from a peer), out (to a peer)"
@@ -121,6 +126,7 @@ pub fn set(status: &LedgerStatus) {
     counter!(RESULT_TIMEOUTS, "namespace" => namespace()).absolute(core.late);
     counter!(HISTORY_REQUESTS, "namespace" => namespace()).absolute(core.fetches);
     counter!(HISTORY_SERVED, "namespace" => namespace()).absolute(core.served + core.states_served);
+    counter!(CHUNKS_RECEIVED, "namespace" => namespace()).absolute(core.chunks);
     for (reason, count) in [
         ("unknown_sender", counts.unknown_senders),
         ("malformed", counts.malformed),

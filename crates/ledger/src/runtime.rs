@@ -8,6 +8,7 @@
 //! peers.rs         links to peers and their queues    wire.rs      packets, requests and replies
 //! address_book.rs  keys and addresses of members      identity.rs  ids of ledgers, and signatures of nodes
 //! joining.rs       how a new node finds its ledger    status.rs    the status of a node, for operators
+//! snapshots.rs     chunks of whole states on disk   recovery.rs  a new configuration after the loss of a majority
 //! ```
 //!
 //! # Invariants
@@ -24,9 +25,11 @@ mod identity;
 mod joining;
 mod node;
 mod peers;
+mod recovery;
 mod roster;
 mod service;
 mod settings;
+mod snapshots;
 mod status;
 mod store;
 mod task;
@@ -39,7 +42,10 @@ pub use holdoff_net::PeerAddress;
 pub use host::{Host, create, join};
 pub use identity::{BadLedgerId, LedgerId};
 pub use node::{HistoryEntry, HistorySubscription, Node};
-pub use roster::{LedgerMember, MAX_MEMBERS, MAX_NAME_BYTES, MembershipChange, Roster, RosterRules};
+pub use recovery::{LogPosition, Recovery, RecoveryRejection, log_position, recover};
+pub use roster::{
+    LedgerMember, MAX_COMMENT_BYTES, MAX_MEMBERS, MAX_NAME_BYTES, MembershipChange, Roster, RosterRules,
+};
 pub use settings::{FileSettings, Settings};
 pub use status::{LedgerStatus, MemberStatus, NodeCounters, NodeStatus, Role};
 pub use store::LedgerInfo;

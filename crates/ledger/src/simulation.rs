@@ -2,8 +2,9 @@
 //!
 //! Links lose, duplicate and delay messages; cuts affect both directions or one. Nodes crash with a part of their
 //! unflushed records on disk, or with none. One node may lose its disk and return under another id, or may be lost for
-//! good. Disks stall for longer than the dedup window lasts, machines are suspended for longer than a lease, and clients submit transactions again. Voters are added and
-//! removed, leaders transfer leadership, hints name any node, and history is tampered with in transit. In every
+//! good. Disks stall for longer than the dedup window lasts, machines are suspended for longer than a lease, and clients
+//! submit transactions again. Voters are added and removed, leaders transfer leadership, hints name any node, and history is
+//! tampered with in transit. Snapshots have several chunks, and both sides crash while a node receives one. In every
 //! other run leaders send entries that they have not stored yet. The simulation checks every applied entry,
 //! acknowledgement and answer against one replay. After healing all nodes must reach the same state and continue to
 //! commit.
@@ -11,6 +12,7 @@
 //! A failing seed is printed with the command that replays it. `HOLDOFF_SEEDS` sets the number of seeds.
 
 mod cases;
+mod chunks;
 mod learning;
 mod node;
 mod oracle;
@@ -18,7 +20,7 @@ mod properties;
 
 use std::collections::BTreeMap;
 
-use holdoff_sim::kernel::{LinkModel, SimRng, Skew, World};
+use holdoff_sim::kernel::{Incident, LinkModel, SimRng, Skew, World};
 use holdoff_sim::kit::{Coverage, Storm, bad_link, heal};
 use holdoff_testbed::Seeds;
 
@@ -38,7 +40,7 @@ pub(crate) type EventCounts = BTreeMap<&'static str, u64>;
 const MIN_PERCENT: u64 = 30;
 
 /// The faults that must occur in enough runs.
-const FAULTS: [&str; 23] = [
+const FAULTS: [&str; 25] = [
     "crashed",
     "failed write",
     "restarted",
@@ -62,7 +64,13 @@ const FAULTS: [&str; 23] = [
     "submitted again later",
     "overtaken",
     "five or more voters",
+    "snapshot in several chunks",
+    "torn chunk",
 ];
+
+/// Faults that need a node which is far behind, and the minimum share of the runs in which each must occur, in percent.
+const FAR_BEHIND: [&str; 3] = ["down under load", "crashed in a transfer", "transfer resumed"];
+const FAR_BEHIND_PERCENT: u64 = 5;
 
 const STORM: Storm = Storm {
     from_us: 300_000,
@@ -102,14 +110,31 @@ pub(crate) fn run(seed: u64) -> Result<EventCounts, FailedRun> {
         oracle.count("one-way cut", storm.one_way_cuts);
     });
     storm.begin(&mut world);
+    // In the other runs a leader is suspended, and the others must be able to replace it.
+    let suspends = rng.happens(0.3);
+    // A node is down for so long that the others compact their logs meanwhile.
+    let down = u32::try_from(rng.between(0, u64::from(nodes - 1))).unwrap();
+    if !suspends && Some(down) != lost {
+        let from_us = rng.between(300_000, 1_000_000);
+        world.schedule(from_us, Incident::Crash(down));
+        world.schedule(from_us + rng.between(1_500_000, 2_500_000), Incident::Restart(down));
+    }
     for node in 0..nodes {
         // Two clocks never drift further apart than the lease allows.
         let drift_ppm = i32::try_from(rng.between(0, 40_000)).unwrap() - 20_000;
         world.set_skew(node, Skew { offset_us: 0, drift_ppm });
     }
-    if rng.happens(0.3) {
+    if suspends {
         STORM.suspend_exposed(&mut world, &mut rng, |world, node| {
             world.node(node).and_then(|machine| Some(machine.core()?.is_ready())).unwrap_or(false)
+        });
+    }
+    if rng.happens(0.5) {
+        // Crashes a node that receives a snapshot, or the node that sends it.
+        let crashes_source = rng.happens(0.5);
+        STORM.crash_exposed(&mut world, &mut rng, lost, 1, |world, node| {
+            let me = world.node(node).and_then(|machine| Some(machine.core()?.me));
+            me.is_some_and(|me| Oracle::with(|oracle| oracle.is_in_transfer(me, crashes_source)))
         });
     }
     let times = rng.between(1, 2);
@@ -146,6 +171,7 @@ fn assert_one_history(part: u64) {
     }
     println!("{coverage}{early}");
     let checked = coverage.check(FAULTS, MIN_PERCENT);
+    let checked = checked.and_then(|()| coverage.check(FAR_BEHIND, FAR_BEHIND_PERCENT));
     if let Err(rare) = checked.and_then(|()| early.check_all(MIN_PERCENT)) {
         panic!("{rare}");
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::certificate::{Certificate, Head};
 use crate::dedup::{DedupLimits, Done, DoneRows, TxPosition};
 use crate::entry::{Hash, LogEntry, ReplicatedMachine, TxId, link};
-use crate::machine::{BadSnapshot, DiffMismatch, GoalError};
+use crate::machine::{BadSnapshot, DiffMismatch, GoalError, StateHash};
 
 /// A machine, the index of its last applied entry, and the transactions that it remembers.
 ///
@@ -26,18 +26,94 @@ pub struct State<M: ReplicatedMachine> {
     pub(crate) done: Done<M::Answer>,
 }
 
-/// A whole state, which nodes store and send instead of entries.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Checkpoint<A> {
+/// The description of a whole state. The log holds it as the state of a snapshot; the [`SnapshotContent`] is stored and sent
+/// apart, in chunks.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+pub struct Checkpoint {
     pub(crate) hash: Hash,
-    pub(crate) machine: Vec<u8>,
-    pub(crate) done: DoneRows<A>,
+    pub(crate) machine: StateHash,
+    pub(crate) done: StateHash,
+    pub(crate) bytes: u64,
+    /// The number of chunks of the content.
+    pub(crate) chunks: u64,
     /// The certificate of this state, or `None` if no majority has signed it yet.
     pub(crate) proof: Option<Certificate>,
     /// One configuration certificate for each configuration after the first. With them a node that knows an earlier
     /// configuration verifies a later one. They prove themselves and are not part of the state.
     pub(crate) configuration_certificates: Vec<Certificate>,
 }
+
+/// A snapshot of the log, without its content.
+pub type SnapshotDescription = log::Snapshot<Checkpoint>;
+
+impl Checkpoint {
+    /// Returns the number of chunks of the content.
+    pub fn chunks(&self) -> u64 {
+        self.chunks
+    }
+}
+
+/// Returns the head of the history that a snapshot covers.
+pub(crate) fn head_of(snapshot: &SnapshotDescription) -> Head {
+    let log::Snapshot { last, start, configuration, state } = snapshot;
+    Head {
+        index: last.slot,
+        hash: state.hash,
+        term: last.term,
+        start: *start,
+        voters: configuration.clone(),
+        machine: state.machine,
+        done: state.done,
+        bytes: state.bytes,
+    }
+}
+
+/// Returns the id of a snapshot: the digest of its head, which determines the content.
+pub fn snapshot_id(snapshot: &SnapshotDescription) -> Option<Hash> {
+    head_of(snapshot).digest()
+}
+
+/// The content of a snapshot: the rows of the machine, and the remembered transactions. A copy shares the machine's rows.
+///
+/// The chunks are equal on all nodes, so that a node can take them from several other nodes.
+#[derive(Clone, Debug)]
+pub struct SnapshotContent<M: ReplicatedMachine> {
+    machine: M,
+    done: DoneRows<M::Answer>,
+}
+
+impl<M: ReplicatedMachine> Default for SnapshotContent<M> {
+    fn default() -> Self {
+        Self { machine: M::default(), done: DoneRows::default() }
+    }
+}
+
+impl<M: ReplicatedMachine> SnapshotContent<M> {
+    /// Encodes the content in chunks that exceed the limit by one row at most.
+    pub fn chunks(&self, limit: usize) -> impl Iterator<Item = Vec<u8>> {
+        let of_part = |part: u8| {
+            move |mut chunk: Vec<u8>| {
+                chunk.push(part);
+                chunk
+            }
+        };
+        self.machine.chunks(limit).map(of_part(MACHINE)).chain(self.done.chunks(limit).map(of_part(DONE)))
+    }
+
+    /// Adds the next chunk. Returns an error if it cannot be decoded.
+    pub fn add_chunk(&mut self, chunk: &[u8]) -> Result<(), BadSnapshot> {
+        let bad = || BadSnapshot::new("ledger", "a chunk cannot be decoded");
+        match chunk.split_last() {
+            Some((&MACHINE, chunk)) => self.machine.add_chunk(chunk),
+            Some((&DONE, chunk)) => self.done.add_chunk(chunk).ok_or_else(bad),
+            _ => Err(bad()),
+        }
+    }
+}
+
+/// The last byte of a chunk: the part that it belongs to.
+const MACHINE: u8 = 0;
+const DONE: u8 = 1;
 
 /// The reason why an entry is not the next one. The state has not changed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -65,12 +141,9 @@ pub enum Divergence {
     /// The diff produces a state whose hash differs from the hash in the entry.
     #[error("the entry at {0} produces a state with another hash than it states: fetch it from another node")]
     OtherState(Slot),
-    /// The checkpoint cannot be decoded.
-    #[error(transparent)]
-    Checkpoint(#[from] BadSnapshot),
-    /// The remembered transactions of the checkpoint cannot come from a valid history.
-    #[error("the checkpoint at {0} has transactions out of order: fetch it from another node")]
-    Disorder(Slot),
+    /// The content of a snapshot does not have the hashes of its head.
+    #[error("the snapshot at {0} has another content than its head states: fetch it from another node")]
+    OtherContent(Slot),
 }
 
 impl<M: ReplicatedMachine> State<M> {
@@ -186,10 +259,16 @@ impl<M: ReplicatedMachine> State<M> {
         }
     }
 
-    /// Returns the whole state as a checkpoint, without a proof and without configuration certificates.
-    pub(crate) fn checkpoint(&self) -> Checkpoint<M::Answer> {
-        let (machine, done) = (self.machine.snapshot(), self.done.rows());
-        Checkpoint { hash: self.hash, machine, done, proof: None, configuration_certificates: Vec::new() }
+    /// Returns the description of the whole state, without a proof, and its content.
+    pub(crate) fn checkpoint(&self) -> (Checkpoint, SnapshotContent<M>) {
+        let Head { hash, machine, done, bytes, .. } = self.head();
+        let checkpoint = Checkpoint { hash, machine, done, bytes, ..Checkpoint::default() };
+        (checkpoint, SnapshotContent { machine: self.machine.clone(), done: self.done.rows() })
+    }
+
+    /// Returns the approximate size of the state, in bytes: equal on all nodes at the same index.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.machine.bytes().saturating_add(self.done.bytes())
     }
 
     /// Returns the head of the applied history.
@@ -202,31 +281,34 @@ impl<M: ReplicatedMachine> State<M> {
             voters: self.voters.clone(),
             machine: self.machine.hash(&M::Overlay::default()),
             done: self.done.hash(),
+            bytes: self.bytes(),
         }
     }
 
-    /// Restores the state from a snapshot of the log.
+    /// Restores the state from a snapshot of the log and its content. A content with another head is rejected.
     pub(crate) fn restore(
-        snapshot: &log::Snapshot<Checkpoint<M::Answer>>,
+        snapshot: &SnapshotDescription,
+        content: SnapshotContent<M>,
+        dedup: DedupLimits,
+    ) -> Result<Self, Divergence> {
+        let index = snapshot.last.slot;
+        if index == Slot(0) {
+            return Ok(Self::new(snapshot.configuration.clone(), dedup));
+        }
+        let state = Self::of(snapshot, content, dedup)?;
+        if state.head() == head_of(snapshot) { Ok(state) } else { Err(Divergence::OtherContent(index)) }
+    }
+
+    /// Returns the state with this content, which may have another head than the snapshot.
+    pub(crate) fn of(
+        snapshot: &SnapshotDescription,
+        SnapshotContent { machine, done }: SnapshotContent<M>,
         dedup: DedupLimits,
     ) -> Result<Self, Divergence> {
         let log::LogId { slot: index, term } = snapshot.last;
         let (start, voters) = (snapshot.start, snapshot.configuration.clone());
-        if index == Slot(0) {
-            return Ok(Self::new(voters, dedup));
-        }
-        let Checkpoint { hash, machine, done, .. } = &snapshot.state;
-        let machine = M::restore(machine)?;
-        let done = Done::of(done, index, dedup).ok_or(Divergence::Disorder(index))?;
-        Ok(Self { machine, index, hash: *hash, term, start, voters, done })
-    }
-}
-
-impl<A> Default for Checkpoint<A> {
-    /// The checkpoint before the first entry.
-    fn default() -> Self {
-        let (hash, machine, done) = (Hash::default(), Vec::new(), DoneRows::default());
-        Self { hash, machine, done, proof: None, configuration_certificates: Vec::new() }
+        let done = Done::of(done, index, dedup).ok_or(Divergence::OtherContent(index))?;
+        Ok(Self { machine, index, hash: snapshot.state.hash, term, start, voters, done })
     }
 }
 
@@ -375,17 +457,23 @@ mod tests {
     fn a_checkpoint_contains_the_whole_state() {
         let state = with_one();
         let (last, configuration) = (log::LogId { slot: state.index, term: term() }, voters());
-        let bytes = postcard::to_stdvec(&state.checkpoint()).unwrap();
-        let snapshot = log::Snapshot {
-            last,
-            start: Slot(1),
-            configuration,
-            state: postcard::from_bytes(&bytes).unwrap(),
-        };
-        let mut restored = State::<KeyValue>::restore(&snapshot, DedupLimits::default()).unwrap();
+        let (checkpoint, content) = state.checkpoint();
+        let snapshot = log::Snapshot { last, start: Slot(1), configuration, state: checkpoint };
+        let mut read = SnapshotContent::default();
+        let chunks: Vec<_> = content.chunks(10).collect();
+        chunks.iter().try_for_each(|chunk| read.add_chunk(chunk)).unwrap();
+        let mut restored = State::<KeyValue>::restore(&snapshot, read, DedupLimits::default()).unwrap();
         assert_eq!(format!("{restored:?}"), format!("{state:?}"));
         let again = next(&state, 1, add(1));
         assert_eq!(restored.apply(Slot(3), &again), Err(Divergence::Twice(Slot(3))));
+        for missing in 0..chunks.len() {
+            let mut read = SnapshotContent::default();
+            for (_, chunk) in chunks.iter().enumerate().filter(|(number, _)| *number != missing) {
+                read.add_chunk(chunk).unwrap();
+            }
+            let restored = State::<KeyValue>::restore(&snapshot, read, DedupLimits::default());
+            assert_eq!(restored.unwrap_err(), Divergence::OtherContent(Slot(2)), "without chunk {missing}");
+        }
     }
 
     #[test]

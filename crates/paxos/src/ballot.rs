@@ -27,6 +27,11 @@ impl Ballot {
         self.attempt
     }
 
+    /// Returns the number by which ballots with the same attempt are compared.
+    pub fn tie_breaker(self) -> u64 {
+        self.tie_breaker
+    }
+
     /// Returns the member that makes the attempt.
     pub fn member(self) -> NodeId {
         self.member

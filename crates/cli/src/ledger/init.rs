@@ -93,20 +93,20 @@ pub(super) fn join(namespace: &str, args: &JoinArgs, global: &GlobalArgs) -> Res
 }
 
 impl DirectoryArgs {
-    fn load_config(&self, global: &GlobalArgs) -> Result<Config, CommandError> {
+    pub(super) fn load_config(&self, global: &GlobalArgs) -> Result<Config, CommandError> {
         let data = ("server.data", "--data", self.data.as_deref().map(path_value));
         load_config(global.config.as_deref(), FlagValue::collect([data]))
     }
 
     /// Returns the command that starts the daemon on the same directory.
-    fn serve_command(&self) -> String {
+    pub(super) fn serve_command(&self) -> String {
         let data = self.data.as_ref().map(|data| format!(" --data {}", data.display()));
         format!("holdoff serve{}", data.unwrap_or_default())
     }
 }
 
 /// Returns the directory in which a daemon with this configuration keeps its ledgers.
-fn ledger_directory(config: &Config) -> Result<PathBuf, CommandError> {
+pub(super) fn ledger_directory(config: &Config) -> Result<PathBuf, CommandError> {
     let missing = || {
         let message = "the store is not in a directory, so ledgers have no default directory: set ledger.data in the \
                        configuration file, or --data DIR";

@@ -4,6 +4,7 @@
 //! In every case no acknowledged transaction is lost and none takes effect twice. In the end all daemons have the
 //! same history and the same state.
 
+mod behind;
 mod cluster;
 mod disks;
 mod environment;
@@ -14,5 +15,6 @@ mod linear;
 mod locks;
 mod members;
 mod output;
+mod recovery;
 mod signals;
 mod transactions;

@@ -10,10 +10,10 @@ use holdoff_paxos::log::{self, EntryPayload};
 use holdoff_paxos::{NodeId, Slot};
 use holdoff_testbed::fault::is_injected;
 
-use super::{Consistency, Input, Ledger, LedgerStep, Message, Options, Store};
+use super::{Consistency, Input, Ledger, LedgerStep, Message, Options, Recovered};
 use crate::certificate::Notary;
 use crate::entry::{AppData, LogEntry, ReplicatedMachine, Transaction, link};
-use crate::state::{Divergence, State};
+use crate::state::{Divergence, SnapshotContent, State};
 
 /// A defect of the source document's algorithm, or a possible defect of the hash, the restart, the disk or the lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,6 +34,11 @@ pub(crate) enum LedgerFault {
     ReadOn,
     /// A leader that sends entries before they are on its own disk counts itself as a replica that has stored them.
     CountUnstored,
+    /// A node adopts a snapshot of which it has the first chunk only, and does not compare its content with the head.
+    AdoptIncomplete,
+    /// A node continues an interrupted transfer with the chunks of another snapshot, and does not compare the content with
+    /// the head.
+    MixChunks,
     /// A leader executes a transaction that is not in the dedup window, whatever the birth of the submission is.
     IgnoreBirth,
     /// The clock of a node stands still while its machine is suspended.
@@ -60,16 +65,17 @@ impl<M: ReplicatedMachine, N: Notary> FaultyLedger<M, N> {
         me: NodeId,
         options: Options,
         notary: N,
-        store: Store<M>,
+        recovered: Recovered<M>,
         now_us: u64,
         roll: u32,
     ) -> Result<Self, Divergence> {
-        let mut inner = Ledger::new(me, options, notary, store, now_us, roll)?;
+        let content = recovered.content.clone();
+        let mut inner = Ledger::new(me, options, notary, recovered, now_us, roll)?;
         if is_injected(LedgerFault::ForgetLeaseGrant) {
             inner.lease_granted_until_us = 0;
         }
         if is_injected(LedgerFault::CountOnRestart) {
-            count_without_applying(&mut inner)?;
+            count_without_applying(&mut inner, content)?;
         }
         Ok(Self { inner, former_lease_us: 0 })
     }
@@ -110,6 +116,21 @@ impl<M: ReplicatedMachine, N: Notary> FaultyLedger<M, N> {
             {
                 Input::Message(from, Message::Submit { tx_id, birth: Slot(u64::MAX), goal, relayed_for })
             }
+            Input::SnapshotLoaded { snapshot, loaded: Ok(content) }
+                if is_injected(LedgerFault::AdoptIncomplete) || is_injected(LedgerFault::MixChunks) =>
+            {
+                (self.inner.now_us, self.inner.roll) = (now_us, roll);
+                self.inner.adopt_unverified(snapshot, *content);
+                Input::Contacts(self.inner.fetching.contacts.clone())
+            }
+            Input::Message(from, message) if is_injected(LedgerFault::MixChunks) => {
+                if let Message::State(snapshot)
+                | Message::Log(log::Message::InstallSnapshot { snapshot, .. }) = &message
+                {
+                    self.inner.mix_chunks(snapshot);
+                }
+                Input::Message(from, message)
+            }
             input => input,
         }
     }
@@ -139,8 +160,9 @@ impl<M: ReplicatedMachine, N: Notary> Core for FaultyLedger<M, N> {
 /// The restart of the source document's algorithm.
 fn count_without_applying<M: ReplicatedMachine, N: Notary>(
     ledger: &mut Ledger<M, N>,
+    content: SnapshotContent<M>,
 ) -> Result<(), Divergence> {
-    ledger.state = State::restore(ledger.log.store().snapshot(), ledger.options.dedup)?;
+    ledger.state = State::restore(ledger.log.store().snapshot(), content, ledger.options.dedup)?;
     ledger.history.clear();
     while let Some(entry) = ledger.log.store().entry(ledger.state.index.next()) {
         let slot = ledger.state.index.next();
@@ -206,7 +228,7 @@ mod tests {
     #[test]
     fn a_restart_does_not_advance_the_index_without_the_diff() {
         assert_is_found(LedgerFault::CountOnRestart, |found| {
-            matches!(found, Violation::OtherState { .. } | Violation::Gap { .. })
+            matches!(found, Violation::OtherState { .. } | Violation::Gap { .. } | Violation::Diverged { .. })
         });
     }
 
@@ -250,6 +272,27 @@ mod tests {
         assert_is_found(DriverFault::ContinueAfterFailure, |found| {
             matches!(found, Violation::Durability { .. })
         });
+    }
+
+    /// The machine's rows or the remembered transactions are wrong, or a restarted node does not recognize its disk.
+    fn is_wrong_state(found: &Violation) -> bool {
+        matches!(
+            found,
+            Violation::OtherState { .. }
+                | Violation::Diverged { .. }
+                | Violation::FalseAbsence { .. }
+                | Violation::CommittedTwice { .. }
+        )
+    }
+
+    #[test]
+    fn a_snapshot_is_adopted_only_as_a_whole() {
+        assert_is_found(LedgerFault::AdoptIncomplete, is_wrong_state);
+    }
+
+    #[test]
+    fn chunks_of_two_snapshots_are_not_mixed() {
+        assert_is_found(LedgerFault::MixChunks, is_wrong_state);
     }
 
     #[test]

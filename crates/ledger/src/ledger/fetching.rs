@@ -43,7 +43,7 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
     pub(super) fn fetch(&mut self) {
         let is_told = self.state.voters.contains(self.me) && self.log.leader().is_some();
         let misses = self.certified() > self.state.index || !is_told;
-        if self.leader_state.is_some() || !misses {
+        if self.leader_state.is_some() || self.is_receiving() || !misses {
             self.fetching.restart();
             return;
         }
@@ -187,7 +187,11 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
             hash = chain(hash, slot, *here);
         }
         let head = &certificate.head;
-        let is_of_them = if rest.is_empty() { head.voters == *voters } else { certificate.continues(voters) };
+        let is_of_them = if rest.is_empty() {
+            head.voters == *voters
+        } else {
+            certificate.continues(voters) || self.is_of_recovery(certificate)
+        };
         (slot, hash) == (head.index, head.hash) && is_of_them && certificate.is_genuine(&self.notary)
     }
 }

@@ -8,12 +8,12 @@ use super::ChangeError;
 use crate::certificate::{Certificate, SignatureShare};
 use crate::entry::{Hash, ReplicatedMachine, Transaction, TransactionOf, TxId, TxKey};
 use crate::machine::{GoalError, StateMachine};
-use crate::state::{Checkpoint, Divergence};
+use crate::state::{Checkpoint, Divergence, SnapshotContent, SnapshotDescription};
 
 /// A record that must be on disk before any message depends on it. All records are records of the log.
-pub type Record<M> = log::Record<TransactionOf<M>, Checkpoint<<M as StateMachine>::Answer>>;
+pub type Record<M> = log::Record<TransactionOf<M>, Checkpoint>;
 /// The content of a node's disk.
-pub type Store<M> = log::Store<TransactionOf<M>, Checkpoint<<M as StateMachine>::Answer>>;
+pub type Store<M> = log::Store<TransactionOf<M>, Checkpoint>;
 /// The messages between nodes of this machine.
 pub type MessageOf<M> =
     Message<<M as StateMachine>::Goal, <M as StateMachine>::Diff, <M as StateMachine>::Answer>;
@@ -95,6 +95,28 @@ pub enum Input<M: ReplicatedMachine> {
         /// The last stored slot.
         slot: Slot,
     },
+    /// The content of this snapshot is on disk: the answer to [`Output::SaveSnapshot`].
+    SnapshotSaved {
+        /// The id of the snapshot.
+        snapshot: Hash,
+        /// The number of chunks.
+        chunks: u64,
+    },
+    /// A chunk is on disk: the answer to [`Output::StoreChunk`].
+    ChunkStored {
+        /// The id of the snapshot.
+        snapshot: Hash,
+        /// The number of the chunk.
+        number: u64,
+    },
+    /// The content of a snapshot, or the number of a chunk that is missing or damaged: the answer to
+    /// [`Output::LoadSnapshot`].
+    SnapshotLoaded {
+        /// The id of the snapshot.
+        snapshot: Hash,
+        /// The content.
+        loaded: Result<Box<SnapshotContent<M>>, u64>,
+    },
 }
 
 /// The messages between nodes.
@@ -105,7 +127,7 @@ pub enum Input<M: ReplicatedMachine> {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Message<G, D, A> {
     /// A message of the log.
-    Log(log::Message<Transaction<G, D, A>, Checkpoint<A>>),
+    Log(log::Message<Transaction<G, D, A>, Checkpoint>),
     /// A transaction for the leader. The sender assumes that the receiver leads or knows the leader.
     Submit {
         /// The transaction id.
@@ -149,8 +171,24 @@ pub enum Message<G, D, A> {
         /// The certificate that proves the entries.
         certificate: Certificate,
     },
-    /// The whole state at an index instead of entries. It contains its certificate.
-    State(log::Snapshot<Checkpoint<A>>),
+    /// The offer of a whole state instead of entries. It contains its certificate.
+    State(SnapshotDescription),
+    /// A request for a chunk of the content of a snapshot.
+    FetchChunk {
+        /// The id of the snapshot.
+        snapshot: Hash,
+        /// The number of the chunk.
+        number: u64,
+    },
+    /// A chunk of the content of a snapshot.
+    Chunk {
+        /// The id of the snapshot.
+        snapshot: Hash,
+        /// The number of the chunk.
+        number: u64,
+        /// The chunk, or `None` if the sender does not have it.
+        bytes: Option<bytes::Bytes>,
+    },
     /// Asks whether the term is still current. The number is the round.
     ConfirmTerm(Term, u64),
     /// Confirms that the term is still current, for this round.
@@ -239,6 +277,32 @@ pub enum Output<G, D, A> {
     LeadershipTransferred(NodeId),
     /// The leadership transfer failed. Nothing has changed.
     TransferFailed(log::Rejection),
+    /// Write the content of a snapshot, which [`Ledger::unsaved_snapshot`](super::Ledger::unsaved_snapshot) returns, to
+    /// disk in chunks, and pass [`Input::SnapshotSaved`].
+    SaveSnapshot(Hash),
+    /// Send a chunk of a snapshot from disk, as [`Message::Chunk`], or the answer that it is not there.
+    ReadChunk {
+        /// The requesting node.
+        to: NodeId,
+        /// The id of the snapshot.
+        snapshot: Hash,
+        /// The number of the chunk.
+        number: u64,
+    },
+    /// Store the description of a snapshot whose content this node receives, in place of the previous one. The chunks of
+    /// the previous one are no longer needed.
+    ExpectSnapshot(Option<Box<SnapshotDescription>>),
+    /// Write a chunk to disk, and pass [`Input::ChunkStored`].
+    StoreChunk {
+        /// The id of the snapshot.
+        snapshot: Hash,
+        /// The number of the chunk.
+        number: u64,
+        /// The chunk.
+        bytes: bytes::Bytes,
+    },
+    /// Load the content of a snapshot with this number of chunks from disk, and pass [`Input::SnapshotLoaded`].
+    LoadSnapshot(Hash, u64),
     /// The log on this node's disk begins after this index: the answer to [`Input::Compact`].
     Compacted(Slot),
     /// The configuration decides from the index after this one on.

@@ -24,6 +24,12 @@ pub struct Options {
     /// a snapshot. The value must be equal on all nodes: voters do not sign a snapshot at an index at which they take
     /// none themselves.
     pub kept: usize,
+    /// The size of a state, in bytes, beyond which a node takes snapshots less often: at twice the size half as often.
+    /// Equal on all nodes.
+    pub snapshot_bytes: u64,
+    /// The size of the chunks of a snapshot, in bytes. Equal on all nodes: a node takes the chunks of one snapshot from
+    /// several nodes.
+    pub chunk_bytes: usize,
     /// The limits of the dedup window, equal on all nodes.
     pub dedup: DedupLimits,
     /// The maximum number of entries in one message.
@@ -45,6 +51,8 @@ impl Default for Options {
             fetching: fetching(),
             pending: 1024,
             kept: 4096,
+            snapshot_bytes: 64 << 20,
+            chunk_bytes: 256 << 10,
             dedup: DedupLimits::default(),
             batch: 256,
             lease_us: log.election_us,
@@ -80,8 +88,12 @@ pub struct LedgerCounters {
     pub requests: u64,
     /// Histories that this node sent in answer.
     pub served: u64,
-    /// Whole states that this node sent in answer.
+    /// Whole states that this node offered in answer.
     pub states_served: u64,
+    /// Chunks of whole states that this node received and stored.
+    pub chunks: u64,
+    /// Interrupted transfers of a whole state that this node resumed.
+    pub transfers_resumed: u64,
     /// Transactions sent to another leader than before.
     pub rerouted: u64,
     /// Leader changes that this node observed.

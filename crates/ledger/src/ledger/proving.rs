@@ -10,35 +10,51 @@ use std::collections::BTreeMap;
 use holdoff_paxos::log::EntryPayload;
 use holdoff_paxos::{Configuration, NodeId, Slot, Tally, log};
 
-use super::{Ledger, Message, Output};
+use super::{Ledger, Message, Output, Refounding};
 use crate::certificate::{Certificate, Head, Notary};
 use crate::entry::{Hash, ReplicatedMachine, link};
-use crate::state::{Checkpoint, State};
+use crate::state::{Checkpoint, SnapshotContent, SnapshotDescription, head_of};
 
-pub(super) struct Proofs<A> {
+/// The maximum number of times that the interval between two snapshots doubles.
+const MAX_SNAPSHOT_SHIFT: u32 = 6;
+
+pub(super) struct Proofs<M: ReplicatedMachine> {
     /// The configuration certificates, by the first index of their configuration.
     certificates: BTreeMap<Slot, Certificate>,
-    /// The snapshot that will replace entries of the log.
-    draft: Option<(Head, Checkpoint<A>)>,
+    draft: Option<Draft<M>>,
+    /// The first index and the voter of the configuration that the last recovery has founded.
+    refounded: Option<(Slot, Configuration)>,
     /// The first index of the current configuration, and the voters that keep its configuration certificate.
     keepers: (Slot, Tally),
 }
 
-impl<A> Proofs<A> {
+/// The snapshot that will replace entries of the log: when its content is on disk, and when it is signed and far enough
+/// back, unless a caller requests it at once.
+struct Draft<M: ReplicatedMachine> {
+    head: Head,
+    state: Checkpoint,
+    /// `None` if the content is on disk.
+    content: Option<SnapshotContent<M>>,
+    is_urgent: bool,
+}
+
+impl<M: ReplicatedMachine> Proofs<M> {
     /// Restores the configuration certificates of an earlier incarnation.
-    pub(super) fn of(checkpoint: &Checkpoint<A>) -> Self {
+    pub(super) fn of(checkpoint: &Checkpoint, refounded: Option<Refounding>) -> Self {
+        let founded = |it: Refounding| Some((it.start, Configuration::new([it.by]).ok()?));
+        let refounded = refounded.and_then(founded);
         let certificates = &checkpoint.configuration_certificates;
         let certificates = certificates.iter().map(|it| (it.head.start, it.clone())).collect();
-        Self { certificates, draft: None, keepers: (Slot(0), Tally::default()) }
+        Self { certificates, draft: None, refounded, keepers: (Slot(0), Tally::default()) }
     }
 
     /// Returns true if this head is the head of a snapshot that waits for its certificate.
     pub(super) fn awaits(&self, head: &Head) -> bool {
-        self.draft.as_ref().is_some_and(|(draft, state)| draft == head && state.proof.is_none())
+        self.unsigned() == Some(head)
     }
 
     pub(super) fn unsigned(&self) -> Option<&Head> {
-        self.draft.as_ref().filter(|(_, state)| state.proof.is_none()).map(|(head, _)| head)
+        self.draft.as_ref().filter(|draft| draft.state.proof.is_none()).map(|draft| &draft.head)
     }
 
     /// Returns the first index of the latest configuration whose certificate this node keeps.
@@ -52,25 +68,60 @@ impl<A> Proofs<A> {
 }
 
 impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
-    /// Takes a snapshot for the log, at the indices at which all nodes do so.
+    /// Takes a snapshot for the log, at the indices at which all nodes do so. Takes none while the content of the
+    /// previous one is not on disk.
     pub(super) fn take_snapshot(&mut self) {
         if self.divergence.is_some() || !self.state.index.0.is_multiple_of(self.every()) {
             return;
         }
         self.compact_to_draft();
-        self.proofs.draft = Some((self.state.head(), self.state.checkpoint()));
-        self.sign_head();
+        if self.proofs.draft.is_none() {
+            self.draft(None);
+            self.sign_head();
+        }
     }
 
+    /// Begins a snapshot of the current state. With a proof it replaces entries as soon as its content is on disk.
+    fn draft(&mut self, proof: Option<Certificate>) {
+        let (head, (state, content)) = (self.state.head(), self.state.checkpoint());
+        let Some(id) = head.digest() else { return };
+        let is_urgent = proof.is_some();
+        let state = Checkpoint { proof, ..state };
+        self.proofs.draft = Some(Draft { head, state, content: Some(content), is_urgent });
+        // The chunks of earlier snapshots may be deleted now: the record of the log's snapshot must be on disk.
+        self.step.hold(Output::SaveSnapshot(id));
+    }
+
+    /// Returns the content of the snapshot that this node is taking, if it has this id and is not on disk yet.
+    pub fn unsaved_snapshot(&self, id: Hash) -> Option<SnapshotContent<M>> {
+        let draft = self.proofs.draft.as_ref().filter(|draft| draft.head.digest() == Some(id))?;
+        draft.content.clone()
+    }
+
+    /// Notes that the content of a snapshot is on disk.
+    pub(super) fn handle_saved(&mut self, id: Hash, chunks: u64) {
+        let is_it = |draft: &&mut Draft<M>| draft.head.digest() == Some(id);
+        let Some(draft) = self.proofs.draft.as_mut().filter(is_it) else { return };
+        (draft.content, draft.state.chunks) = (None, chunks);
+        if draft.is_urgent {
+            self.compact_to_draft();
+        }
+    }
+
+    /// Returns the number of indices between two snapshots. It grows with the state, so that a large state is not written
+    /// again and again. It depends on the replicated state only: voters sign snapshots that they take themselves.
     fn every(&self) -> u64 {
-        (2 * self.options.kept as u64).max(1)
+        let shift = (self.state.bytes() / self.options.snapshot_bytes.max(1))
+            .checked_ilog2()
+            .map_or(0, |log| log + 1);
+        ((2 * self.options.kept as u64).max(1)) << shift.min(MAX_SNAPSHOT_SHIFT)
     }
 
     /// Replaces entries of the log with the snapshot when it is signed and `kept` indices back, so that entries remain
     /// for nodes that are slightly behind. A node that does not vote receives no signatures and does not wait for
     /// them.
     pub(super) fn compact(&mut self) {
-        let Some((head, state)) = &self.proofs.draft else { return };
+        let Some(Draft { head, state, .. }) = &self.proofs.draft else { return };
         let is_back = self.state.index.0 >= head.index.0.saturating_add(self.options.kept as u64);
         let waits = state.proof.is_none() && self.state.voters.contains(self.me);
         if is_back && !waits {
@@ -78,30 +129,36 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// Replaces all decided entries with a snapshot now, at a caller's request, if a majority has signed the current
-    /// head.
+    /// Replaces all decided entries with a snapshot, at a caller's request, if a majority has signed the current head.
     pub(super) fn compact_now(&mut self) {
-        let base = self.log.store().snapshot().last.slot;
-        let proof = self.certificates.get(&self.state.index).filter(|_| self.state.index > base).cloned();
-        if let Some(proof) = proof.filter(|proof| proof.head == self.state.head()) {
-            let state = Checkpoint { proof: Some(proof), ..self.state.checkpoint() };
-            self.proofs.draft = Some((self.state.head(), state));
-            self.compact_to_draft();
-        }
+        self.draft_signed_head();
         self.step.hold(Output::Compacted(self.log.store().snapshot().last.slot));
     }
 
+    /// Begins a snapshot of the current state if a majority has signed its head, unless the content of another snapshot is
+    /// being written.
+    fn draft_signed_head(&mut self) {
+        let base = self.log.store().snapshot().last.slot;
+        let is_writing = self.proofs.draft.as_ref().is_some_and(|draft| draft.content.is_some());
+        let proof = self.certificates.get(&self.state.index).filter(|_| self.state.index > base).cloned();
+        if let Some(proof) = proof.filter(|proof| !is_writing && proof.head == self.state.head()) {
+            self.draft(Some(proof));
+        }
+    }
+
     fn compact_to_draft(&mut self) {
-        if let Some((Head { index: through, .. }, mut state)) = self.proofs.draft.take() {
+        if let Some(Draft { head, mut state, .. }) =
+            self.proofs.draft.take_if(|draft| draft.content.is_none())
+        {
             state.configuration_certificates = self.proofs.list();
-            self.log(log::Input::Compact { through, state });
+            self.log(log::Input::Compact { through: head.index, state });
         }
     }
 
     /// Keeps a verified certificate if it proves the snapshot or a new configuration.
     pub(super) fn keep_proof(&mut self, certificate: &Certificate) {
-        if let Some((_, state)) = self.proofs.draft.as_mut().filter(|(head, _)| *head == certificate.head) {
-            state.proof.get_or_insert_with(|| certificate.clone());
+        if let Some(draft) = self.proofs.draft.as_mut().filter(|draft| draft.head == certificate.head) {
+            draft.state.proof.get_or_insert_with(|| certificate.clone());
         }
         let start = certificate.head.start;
         if start >= self.state.start && start > self.proofs.latest() {
@@ -147,7 +204,14 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
             return self.proofs.awaits(head)
                 || (head.start, &head.voters) == (self.state.start, &self.state.voters);
         }
-        certificate.continues(self.voters_at(head.start))
+        certificate.continues(self.voters_at(head.start)) || self.is_of_recovery(certificate)
+    }
+
+    /// Returns true if the certificate is of the configuration that the last recovery has founded, or of the next one.
+    pub(super) fn is_of_recovery(&self, certificate: &Certificate) -> bool {
+        let founded = self.proofs.refounded.as_ref();
+        founded
+            .is_some_and(|(start, voters)| certificate.head.start >= *start && certificate.continues(voters))
     }
 
     /// Returns the latest known configuration that starts at or before this index.
@@ -214,30 +278,24 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// Sends the snapshot of the log, if it is later than the requester's index and has a certificate. If it has none,
-    /// sends the current state, if a majority has signed its head: the next snapshot may be thousands of entries away.
+    /// Offers the snapshot of the log, if it is later than the requester's index and has a certificate. If it has none,
+    /// begins a snapshot of the current state, if a majority has signed its head: the next snapshot may be thousands of
+    /// entries away. The requester asks again.
     pub(super) fn serve_state(&mut self, to: NodeId, after: Slot) {
-        let base = Some(self.log.store().snapshot()).filter(|base| base.state.proof.is_some()).cloned();
-        let Some(mut snapshot) = base.or_else(|| self.certified_state()) else { return };
-        if snapshot.last.slot > after {
+        let base = self.log.store().snapshot();
+        if base.state.proof.is_none() {
+            return self.draft_signed_head();
+        }
+        if base.last.slot > after {
+            let mut snapshot = base.clone();
             snapshot.state.configuration_certificates = self.proofs.list();
             self.counts.states_served += 1;
             self.send_at_once(to, Message::State(snapshot));
         }
     }
 
-    /// Returns the current state with its certificate, if a majority has signed its head.
-    fn certified_state(&self) -> Option<log::Snapshot<Checkpoint<M::Answer>>> {
-        let head = self.state.head();
-        let proof = self.certificates.get(&head.index).filter(|certificate| certificate.head == head)?;
-        let state = Checkpoint { proof: Some(proof.clone()), ..self.state.checkpoint() };
-        let last = log::LogId { slot: head.index, term: head.term };
-        Some(log::Snapshot { last, start: head.start, configuration: head.voters, state })
-    }
-
-    /// Adopts a whole state from another node. A state without a valid certificate, or with another head than its
-    /// certificate, is rejected.
-    pub(super) fn handle_state(&mut self, snapshot: log::Snapshot<Checkpoint<M::Answer>>) {
+    /// Handles the offer of a node that was asked for history. An offer without a valid certificate is rejected.
+    pub(super) fn handle_state(&mut self, from: NodeId, snapshot: SnapshotDescription) {
         if self.leader_state.is_some() || snapshot.last.slot <= self.state.index {
             return;
         }
@@ -248,19 +306,14 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
             }
         }
         let is_proven = match &snapshot.state.proof {
-            Some(proof) => self.believes(proof) && self.is_state_of(&snapshot, &proof.head),
+            Some(proof) => proof.head == head_of(&snapshot) && self.believes(proof),
             None => false,
         };
-        if !is_proven {
+        if is_proven {
+            self.handle_offer(from, snapshot);
+        } else {
             self.reject_history();
-            return;
         }
-        self.counts.states += 1;
-        self.log(log::Input::RestoreSnapshot(snapshot));
-    }
-
-    fn is_state_of(&self, snapshot: &log::Snapshot<Checkpoint<M::Answer>>, head: &Head) -> bool {
-        State::<M>::restore(snapshot, self.options.dedup).is_ok_and(|state| state.head() == *head)
     }
 }
 

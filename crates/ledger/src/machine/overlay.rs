@@ -10,6 +10,7 @@ use std::ops::Bound::{Included, Unbounded};
 use serde::{Deserialize, Serialize};
 
 use super::limits::DIFF_BYTES;
+use super::pages::Pages;
 use super::sum::Sum;
 use super::{Codec, DiffMismatch, GoalError};
 
@@ -97,7 +98,7 @@ impl<K: Ord + Clone, V: Clone> Overlay<K, V> {
 /// The rows that a goal sees.
 #[derive(Debug)]
 pub struct TableView<'a, K, V> {
-    rows: &'a BTreeMap<K, V>,
+    rows: &'a Pages<K, V>,
     over: &'a BTreeMap<K, OverlayRow<V>>,
 }
 
@@ -110,7 +111,7 @@ impl<K, V> Clone for TableView<'_, K, V> {
 impl<K, V> Copy for TableView<'_, K, V> {}
 
 impl<'a, K: Ord, V> TableView<'a, K, V> {
-    pub(super) fn new(rows: &'a BTreeMap<K, V>, over: &'a Overlay<K, V>) -> Self {
+    pub(super) fn new(rows: &'a Pages<K, V>, over: &'a Overlay<K, V>) -> Self {
         Self { rows, over: over.rows() }
     }
 
@@ -124,17 +125,17 @@ impl<'a, K: Ord, V> TableView<'a, K, V> {
 
     /// Returns this row and all later rows, in order. Earlier rows are not examined.
     pub fn starting_at(self, key: &K) -> impl Iterator<Item = (&'a K, &'a V)> {
-        let rows = self.rows.range((Included(key), Unbounded)).peekable();
+        let rows = self.rows.starting_at(key).peekable();
         Merged { rows, over: self.over.range((Included(key), Unbounded)).peekable() }
     }
 }
 
-struct Merged<'a, K, V> {
-    rows: Peekable<Range<'a, K, V>>,
+struct Merged<'a, K, V, I: Iterator> {
+    rows: Peekable<I>,
     over: Peekable<Range<'a, K, OverlayRow<V>>>,
 }
 
-impl<'a, K: Ord, V> Iterator for Merged<'a, K, V> {
+impl<'a, K: Ord, V, I: Iterator<Item = (&'a K, &'a V)>> Iterator for Merged<'a, K, V, I> {
     type Item = (&'a K, &'a V);
 
     fn next(&mut self) -> Option<Self::Item> {

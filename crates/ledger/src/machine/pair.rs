@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use super::{BadSnapshot, DiffMismatch, GoalError, StateHash, StateMachine, codec};
+use super::{BadSnapshot, DiffMismatch, GoalError, StateHash, StateMachine};
 
 const KIND: &str = "pair";
 
@@ -105,24 +105,28 @@ impl<A: StateMachine, B: StateMachine> StateMachine for Pair<A, B> {
         StateHash::of_both(&self.first.hash(&over.first), &self.second.hash(&over.second))
     }
 
-    fn snapshot(&self) -> Vec<u8> {
-        let (first, second) = (self.first.snapshot(), self.second.snapshot());
-        let mut bytes = Vec::new();
-        codec::put_text(KIND, &mut bytes);
-        codec::put_length(first.len(), &mut bytes);
-        bytes.extend(first);
-        bytes.extend(second);
-        bytes
+    fn bytes(&self) -> u64 {
+        self.first.bytes() + self.second.bytes()
     }
 
-    fn restore(mut bytes: &[u8]) -> Result<Self, BadSnapshot> {
-        let from = &mut bytes;
-        if codec::take_text(from).as_deref() != Some(KIND) {
-            return Err(BadSnapshot::new(KIND, "it has another kind"));
+    /// The last byte of a chunk tells to which machine it belongs.
+    fn chunks(&self, limit: usize) -> impl Iterator<Item = Vec<u8>> {
+        let of_side = |side: u8| {
+            move |mut chunk: Vec<u8>| {
+                chunk.push(side);
+                chunk
+            }
+        };
+        self.first.chunks(limit).map(of_side(0)).chain(self.second.chunks(limit).map(of_side(1)))
+    }
+
+    fn add_chunk(&mut self, chunk: &[u8]) -> Result<(), BadSnapshot> {
+        match chunk.split_last() {
+            // The rows of the first machine come first, so that a state has one snapshot.
+            Some((0, chunk)) if self.second.bytes() == 0 => self.first.add_chunk(chunk),
+            Some((1, chunk)) => self.second.add_chunk(chunk),
+            _ => Err(BadSnapshot::new(KIND, "a chunk belongs to neither machine")),
         }
-        let split = codec::take_length(from).and_then(|length| from.split_at_checked(length));
-        let (first, second) = split.ok_or(BadSnapshot::new(KIND, "it is truncated"))?;
-        Ok(Self { first: A::restore(first)?, second: B::restore(second)? })
     }
 }
 
@@ -153,7 +157,7 @@ mod tests {
         assert_eq!(two.hash(&over), applied.hash(&<_>::default()));
         while two.commit_oldest(&mut over).unwrap() {}
         assert_eq!(two, applied);
-        assert_eq!(Two::restore(&two.snapshot()).unwrap(), two);
+        assert_eq!(Two::restore(two.chunks(8)).unwrap(), two);
     }
 
     #[test]
@@ -171,11 +175,16 @@ mod tests {
     }
 
     #[test]
-    fn a_truncated_snapshot_or_one_of_another_kind_is_rejected() {
-        let bytes = Two::default().snapshot();
-        for end in 0..bytes.len() {
-            assert!(Two::restore(&bytes[..end]).is_err(), "{end}");
+    fn chunks_of_another_kind_or_in_another_order_are_rejected() {
+        let mut two = Two::default();
+        for goal in [fact("=> +a(1)"), add(1)] {
+            let (diff, _) = two.execute(&<_>::default(), &goal).unwrap();
+            two.apply(&diff).unwrap();
         }
-        assert!(Two::restore(&Facts::default().snapshot()).is_err());
+        let chunks: Vec<_> = two.chunks(1024).collect();
+        assert_eq!(chunks.len(), 2);
+        assert!(Two::restore(chunks.iter().rev()).is_err());
+        assert!(Two::restore(two.first.chunks(1024)).is_err());
+        assert!(Two::restore([&chunks[1][..chunks[1].len() - 1]]).is_err());
     }
 }

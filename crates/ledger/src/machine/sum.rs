@@ -25,7 +25,7 @@ const BOTH: &str = "holdoff ledger v1: two states side by side";
 
 /// The hash of a whole state. Equal states have equal hashes, and it is infeasible to find two different states with
 /// the same hash.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct StateHash([u8; 32]);
 
 impl StateHash {
@@ -65,11 +65,13 @@ impl fmt::Debug for StateHash {
 pub(crate) struct Sum {
     lanes: Box<[u16; LANES]>,
     hash: OnceLock<StateHash>,
+    /// The size of all rows.
+    bytes: u64,
 }
 
 impl Default for Sum {
     fn default() -> Self {
-        Self { lanes: Box::new([0; LANES]), hash: OnceLock::new() }
+        Self { lanes: Box::new([0; LANES]), hash: OnceLock::new(), bytes: 0 }
     }
 }
 
@@ -90,11 +92,18 @@ impl fmt::Debug for Sum {
 
 impl Sum {
     pub(crate) fn add(&mut self, row: &[u8]) {
+        self.bytes = self.bytes.saturating_add(row.len() as u64);
         self.each(row, u16::wrapping_add);
     }
 
     pub(crate) fn take_away(&mut self, row: &[u8]) {
+        self.bytes = self.bytes.saturating_sub(row.len() as u64);
         self.each(row, u16::wrapping_sub);
+    }
+
+    /// Returns the size of all rows, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Returns the hash of these rows. `kind` is the kind of the table and must be the same in every call.

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Display};
 
+use super::pages::Pages;
 use super::sum::Sum;
 use super::{Codec, Diff, DiffMismatch, GoalError, Overlay, StateHash, StateMachine, TableView, codec};
 
 /// The types of a table's rows, and the rules by which goals change them.
-pub trait Rules {
+pub trait Rules: Clone {
     /// The kind of the table, in snapshots and hashes.
     const KIND: &'static str;
     /// The key of a row, which also determines the order.
@@ -32,13 +33,13 @@ pub type Execution<R> = (BTreeMap<<R as Rules>::Key, Option<<R as Rules>::Value>
 /// Rows in order, and the rules by which goals change them.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Table<R: Rules> {
-    rows: BTreeMap<R::Key, R::Value>,
+    rows: Pages<R::Key, R::Value>,
     sum: Sum,
 }
 
 impl<R: Rules> Default for Table<R> {
     fn default() -> Self {
-        Self { rows: BTreeMap::new(), sum: Sum::default() }
+        Self { rows: Pages::default(), sum: Sum::default() }
     }
 }
 
@@ -51,7 +52,7 @@ pub struct BadSnapshot {
 }
 
 impl BadSnapshot {
-    pub(super) const fn new(kind: &'static str, what: &'static str) -> Self {
+    pub(crate) const fn new(kind: &'static str, what: &'static str) -> Self {
         Self { kind, what }
     }
 }
@@ -64,7 +65,7 @@ impl<R: Rules> Table<R> {
 
     /// Returns true if the table has no rows.
     pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
+        self.rows.len() == 0
     }
 
     /// Returns a view of the rows with an overlay.
@@ -80,11 +81,6 @@ impl<R: Rules> Table<R> {
     /// Returns all rows, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&R::Key, &R::Value)> {
         self.rows.iter()
-    }
-
-    fn insert(&mut self, key: R::Key, value: R::Value) {
-        self.sum.add(&row(&key, &value));
-        self.rows.insert(key, value);
     }
 }
 
@@ -139,8 +135,8 @@ impl<R: Rules> StateMachine for Table<R> {
         follow(&mut self.sum, diff);
         for change in diff {
             match change.after.clone() {
-                Some(value) => drop(self.rows.insert(change.key.clone(), value)),
-                None => drop(self.rows.remove(&change.key)),
+                Some(value) => self.rows.insert(change.key.clone(), value),
+                None => self.rows.remove(&change.key),
             }
         }
         Ok(())
@@ -150,34 +146,46 @@ impl<R: Rules> StateMachine for Table<R> {
         over.sum().unwrap_or(&self.sum).hash(R::KIND)
     }
 
-    fn snapshot(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        codec::put_text(R::KIND, &mut bytes);
-        codec::put_length(self.rows.len(), &mut bytes);
-        for (key, value) in &self.rows {
-            key.encode(&mut bytes);
-            value.encode(&mut bytes);
-        }
-        bytes
+    fn bytes(&self) -> u64 {
+        self.sum.bytes()
     }
 
-    /// Accepts only the bytes that [`StateMachine::snapshot`] writes, so that each state has exactly one snapshot.
-    fn restore(mut bytes: &[u8]) -> Result<Self, BadSnapshot> {
+    fn chunks(&self, limit: usize) -> impl Iterator<Item = Vec<u8>> {
+        let mut rows = self.rows.iter().peekable();
+        std::iter::from_fn(move || {
+            rows.peek()?;
+            let mut chunk = Vec::new();
+            codec::put_text(R::KIND, &mut chunk);
+            for (key, value) in rows.by_ref() {
+                key.encode(&mut chunk);
+                value.encode(&mut chunk);
+                if chunk.len() >= limit {
+                    break;
+                }
+            }
+            Some(chunk)
+        })
+    }
+
+    fn add_chunk(&mut self, mut chunk: &[u8]) -> Result<(), BadSnapshot> {
         let bad = |what| BadSnapshot::new(R::KIND, what);
-        let from = &mut bytes;
-        if codec::take_text(from).as_deref() != Some(R::KIND) {
+        if codec::take_text(&mut chunk).as_deref() != Some(R::KIND) {
             return Err(bad("it has another kind"));
         }
-        let count = codec::take_length(from).ok_or(bad("it is truncated"))?;
-        let mut table = Self::default();
-        for _ in 0..count {
+        if chunk.is_empty() {
+            return Err(bad("a chunk has no rows"));
+        }
+        while !chunk.is_empty() {
+            let begin = chunk;
+            let from = &mut chunk;
             let row = R::Key::decode(from).and_then(|key| Some((key, R::Value::decode(from)?)));
             let (key, value) = row.ok_or(bad("a row cannot be decoded"))?;
-            if table.rows.last_key_value().is_some_and(|(last, _)| *last >= key) {
+            if self.rows.last_key().is_some_and(|last| *last >= key) {
                 return Err(bad("its rows are out of order"));
             }
-            table.insert(key, value);
+            self.sum.add(begin.get(..begin.len() - chunk.len()).unwrap_or_default());
+            self.rows.insert(key, value);
         }
-        if from.is_empty() { Ok(table) } else { Err(bad("it has bytes after its last row")) }
+        Ok(())
     }
 }

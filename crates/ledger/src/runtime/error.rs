@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use holdoff_disk::DiskError;
 use holdoff_net::{NoRandomness, PublicKey};
+use holdoff_paxos::Slot;
 use holdoff_paxos::log::Rejection;
 use holdoff_policy::{Class, ClassMap, Classify, Failure};
 use serde::{Deserialize, Serialize};
 
+use super::recovery::RecoveryRejection;
 use crate::state::Divergence;
 
 /// An error of a node: what failed, what is true now, and the next action.
@@ -72,8 +74,22 @@ pub enum Error {
     /// The leader has not transferred leadership. Nothing has changed.
     #[error(transparent)]
     NotTransferred(#[from] TransferRejection),
+    /// The ledger is not recovered. Nothing has changed.
+    #[error(transparent)]
+    NotRecovered(#[from] RecoveryRejection),
+    /// An operator has recovered the ledger without this node. The node has stopped.
+    #[error(
+        "{peer} has recovered the ledger at index {start} without this node, whose later entries are not part of it: \
+         move this node's file of the ledger away, and join again"
+    )]
+    GivenUp {
+        /// The member that knows of the recovery.
+        peer: PublicKey,
+        /// The first index of the configuration that the recovery has founded.
+        start: Slot,
+    },
     /// The host of the node has stopped it, or stops. The outcome of pending transactions is unknown. A node that stops by
-    /// itself reports [`Error::Disk`] or [`Error::Diverged`] instead.
+    /// itself reports [`Error::Disk`], [`Error::Diverged`] or [`Error::GivenUp`] instead.
     #[error(
         "the ledger's node has stopped, because its process stops or has stopped it: start the process again"
     )]

@@ -90,12 +90,22 @@ fn open_store(data: &Path, namespace: &str) -> Result<(SecretKey, Store), Error>
     Ok((SecretKey::load_or_create(data.join(KEY))?, Store::open(&path)?))
 }
 
+/// Opens the store of a ledger that exists in this directory.
+pub(super) fn open_existing(data: &Path, namespace: &str) -> Result<(SecretKey, Store), Error> {
+    let path = path(data, namespace)?;
+    if !path.exists() {
+        return Err(Error::UnknownLedger(namespace.to_owned()));
+    }
+    Ok((SecretKey::load_or_create(data.join(KEY))?, Store::open(&path)?))
+}
+
 fn new_ledger(key: &SecretKey, store: &Store) -> Result<LedgerInfo, Error> {
     let mut id = [0; 16];
     getrandom::fill(&mut id).map_err(NoRandomness::from)?;
     let info = LedgerInfo {
         ledger: LedgerId(id),
         founder: NodeId::derive(key.public().as_bytes(), store.incarnation()),
+        refounded: None,
     };
     store.set_ledger(&info, &[])?;
     Ok(info)
@@ -303,7 +313,7 @@ impl<M: NodeMachine> HostState<M> {
             incarnation,
             address: self.address.clone(),
             settings: self.settings.clone(),
-            store: store.load::<super::NodeState<M>>(&info)?,
+            recovered: store.recover::<super::NodeState<M>>(&info)?,
             listed_members: store.listed_members()?,
             address_book: address_book.clone(),
             peers: self.peers.clone(),

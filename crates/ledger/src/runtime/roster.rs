@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use holdoff_net::PublicKey;
-use holdoff_paxos::NodeId;
+use holdoff_paxos::{NodeId, Slot};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::codec::{self, Codec};
@@ -15,6 +15,9 @@ use crate::machine::{Execution, GoalError, Rules, Table, TableView};
 pub const MAX_MEMBERS: usize = 128;
 /// The maximum size of a member's name and of its address, in bytes.
 pub const MAX_NAME_BYTES: usize = 64;
+
+/// The maximum size of the comment of a recovery, in bytes.
+pub const MAX_COMMENT_BYTES: usize = 1024;
 
 /// The members of a ledger, by their keys.
 pub type Roster = Table<RosterRules>;
@@ -47,6 +50,16 @@ pub enum MembershipChange {
     Remove(PublicKey),
     /// Replaces the address of a member.
     Move(PublicKey, String),
+    /// Records that an operator has founded a new configuration from the log of one node up to an index, because a majority
+    /// of the voters was lost for good. The lost voters become learners.
+    Recover {
+        /// The lost voters.
+        lost: Vec<PublicKey>,
+        /// The last index of the node's log. Later entries of the lost voters are not part of the history.
+        through: Slot,
+        /// The operator's reason.
+        comment: String,
+    },
 }
 
 impl Rules for RosterRules {
@@ -63,6 +76,14 @@ impl Rules for RosterRules {
         let known =
             |key: &PublicKey| view.get(key).cloned().ok_or(GoalError::NotThere(format!("member {key}")));
         let (key, after) = match change {
+            MembershipChange::Recover { lost, comment, .. } => {
+                if comment.len() > MAX_COMMENT_BYTES {
+                    return Err(GoalError::too_much("bytes of a comment", MAX_COMMENT_BYTES));
+                }
+                let demoted =
+                    |key: &PublicKey| Ok((*key, Some(LedgerMember { votes: false, ..known(key)? })));
+                return Ok((lost.iter().map(demoted).collect::<Result<_, _>>()?, ()));
+            }
             MembershipChange::Add(key, member) => {
                 let before = view.get(key);
                 member.check()?;
@@ -173,7 +194,7 @@ mod tests {
         let moved =
             LedgerMember { address: "127.0.0.1:2".to_owned(), incarnation: Some(7), ..member("b", false) };
         assert_eq!(roster.get(&key(1)), Some(&moved));
-        assert_eq!(Roster::restore(&roster.snapshot()).unwrap(), roster);
+        assert_eq!(Roster::restore(roster.chunks(1024)).unwrap(), roster);
         run(&mut roster, &MembershipChange::Remove(key(1))).unwrap();
         assert!(roster.is_empty());
     }

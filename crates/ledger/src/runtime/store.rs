@@ -8,42 +8,52 @@
 //! |---|---|---|
 //! | `metadata` | `format`, `incarnation` | a number |
 //! | `identity` | `ledger`; `contacts`; `members` | the ledger's id and founder; the members to ask while the ledger is unknown; the members that one of them has listed |
-//! | `log_state` | `promised`, `accepted`, `decided`, `snapshot` | the state of the log |
+//! | `log_state` | `promised`, `accepted`, `decided`, `snapshot`, `incomplete` | the state of the log; the description of a snapshot whose chunks this node receives |
 //! | `log` | slot | an entry, since the snapshot |
+//! | `chunks` | id of a snapshot, number | a chunk of its content |
 
 use std::path::Path;
+use std::sync::Arc;
 
 use holdoff_disk::DiskError;
 use holdoff_disk::store::{MetadataTable, OpenError, OpenStore, StoreSchema};
 use holdoff_driver::Disk;
 use holdoff_net::PublicKey;
-use holdoff_paxos::log::{LogId, Record, Snapshot, Term};
+use holdoff_paxos::log::{self, LogId, Record, Term};
 use holdoff_paxos::{Configuration, NodeId, Slot};
-use redb::{Database, ReadableDatabase, ReadableTable, Table, TableDefinition, WriteTransaction};
+use redb::{Database, Durability, ReadableDatabase, ReadableTable, Table, TableDefinition, WriteTransaction};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::Error;
 use super::identity::LedgerId;
 use super::roster::LedgerMember;
-use crate::entry::ReplicatedMachine;
 #[cfg(test)]
 use crate::entry::TransactionOf;
-use crate::ledger;
-use crate::state::Checkpoint;
+use crate::entry::{Hash, ReplicatedMachine};
+use crate::ledger::{self, IncompleteSnapshot, Recovered, Refounding};
+use crate::state::{Checkpoint, SnapshotContent, SnapshotDescription, snapshot_id};
 
 const METADATA: MetadataTable = TableDefinition::new("metadata");
 const IDENTITY: TableDefinition<'static, &'static str, &'static [u8]> = TableDefinition::new("identity");
 const LOG_STATE: TableDefinition<'static, &'static str, &'static [u8]> = TableDefinition::new("log_state");
 const LOG: TableDefinition<'static, u64, &'static [u8]> = TableDefinition::new("log");
+const CHUNKS: TableDefinition<'static, (&'static [u8; 32], u64), &'static [u8]> =
+    TableDefinition::new("chunks");
 
 const PROMISED: &str = "promised";
 const ACCEPTED: &str = "accepted";
 const DECIDED: &str = "decided";
 const SNAPSHOT: &str = "snapshot";
+const INCOMPLETE: &str = "incomplete";
+/// The maximum number of chunks that one transaction deletes.
+const DELETED_TOGETHER: usize = 64;
+
+/// The number of chunks that reach the disk together. A node that is killed while it receives a snapshot continues after them.
+const SYNCED_TOGETHER: u64 = 16;
 
 /// The format of the tables. A release reads only its own format.
-const FORMAT: u64 = 5;
+const FORMAT: u64 = 6;
 const SCHEMA: StoreSchema = StoreSchema {
     metadata: METADATA,
     formats: FORMAT..=FORMAT,
@@ -59,7 +69,7 @@ const CHECKSUM: &str = "holdoff ledger v1: a row on disk";
 /// After a failed write the content of the disk is unknown, and every later write fails.
 #[derive(Debug)]
 pub(super) struct Store {
-    database: Database,
+    database: Arc<Database>,
     incarnation: u64,
     /// The last slot with a row in the log.
     last: Slot,
@@ -73,6 +83,8 @@ pub struct LedgerInfo {
     pub ledger: LedgerId,
     /// The node that created the ledger, which is the only voter of the first configuration.
     pub founder: NodeId,
+    /// The last recovery, if there was one.
+    pub refounded: Option<Refounding>,
 }
 
 impl LedgerInfo {
@@ -114,7 +126,7 @@ impl Store {
             let log = reading.open_table(LOG).map_err(disk)?;
             log.last().map_err(disk)?.map_or(Slot(0), |(slot, _)| Slot(slot.value()))
         };
-        Ok(Self { database, incarnation, last, failed: None })
+        Ok(Self { database: Arc::new(database), incarnation, last, failed: None })
     }
 
     /// Returns the incarnation of the storage: a random number that is drawn when the store is created.
@@ -158,6 +170,15 @@ impl Store {
         self.write_identity(&[("ledger", encode(info)?), ("members", encode(&members)?)])
     }
 
+    /// Stores the records of a recovery and the identity that names it, in one transaction.
+    pub(super) fn refound<V, S>(&mut self, info: &LedgerInfo, records: Vec<Record<V, S>>) -> Result<(), Error>
+    where
+        V: Serialize + DeserializeOwned,
+        S: Serialize + DeserializeOwned,
+    {
+        self.transact(records, Some(encode(info)?))
+    }
+
     /// Stores the members to ask for the ledger.
     pub(super) fn set_contacts(&self, contacts: &impl Serialize) -> Result<(), Error> {
         self.write_identity(&[("contacts", encode(contacts)?)])
@@ -174,13 +195,30 @@ impl Store {
         writing.commit().map_err(disk)
     }
 
-    /// Loads the whole log for the core.
-    pub(super) fn load<M: ReplicatedMachine>(&self, info: &LedgerInfo) -> Result<ledger::Store<M>, Error> {
+    /// Returns the chunks of snapshots in this store.
+    pub(super) fn chunks(&self) -> ChunkStore {
+        ChunkStore { database: self.database.clone() }
+    }
+
+    /// Loads the log for the core, the content of its snapshot, and the snapshot whose chunks were being received.
+    pub(super) fn recover<M: ReplicatedMachine>(&self, info: &LedgerInfo) -> Result<Recovered<M>, Error> {
+        let (store, chunks) = (self.load::<M>(info)?, self.chunks());
+        let content = match snapshot_id(store.snapshot()).filter(|_| store.snapshot().last.slot > Slot(0)) {
+            None => SnapshotContent::default(),
+            Some(id) => chunks.load(id, store.snapshot().state.chunks)?.map_err(|number| {
+                damaged(&format!("chunk {number} of the snapshot"), "it is missing or its content is wrong")
+            })?,
+        };
+        Ok(Recovered { store, content, incomplete: chunks.incomplete()?, refounded: info.refounded })
+    }
+
+    /// Loads the whole log.
+    fn load<M: ReplicatedMachine>(&self, info: &LedgerInfo) -> Result<ledger::Store<M>, Error> {
         let mut store = ledger::Store::<M>::new(info.voters()?, Checkpoint::default());
         let reading = self.database.begin_read().map_err(disk)?;
         let log_state = reading.open_table(LOG_STATE).map_err(disk)?;
         if let Some(row) = log_state.get(SNAPSHOT).map_err(disk)? {
-            store.apply(Record::Snapshot(decode::<Snapshot<_>>(row.value(), SNAPSHOT)?));
+            store.apply(Record::Snapshot(decode(row.value(), SNAPSHOT)?));
         }
         let log = reading.open_table(LOG).map_err(disk)?;
         for row in log.iter().map_err(disk)? {
@@ -204,7 +242,7 @@ impl Store {
         Ok(store)
     }
 
-    fn transact<V, S>(&mut self, records: Vec<Record<V, S>>) -> Result<(), Error>
+    fn transact<V, S>(&mut self, records: Vec<Record<V, S>>, ledger: Option<Vec<u8>>) -> Result<(), Error>
     where
         V: Serialize + DeserializeOwned,
         S: Serialize + DeserializeOwned,
@@ -216,6 +254,10 @@ impl Store {
                 tables.put(record)?;
             }
             self.last = tables.last;
+            if let Some(ledger) = ledger {
+                let mut identity = writing.open_table(IDENTITY).map_err(disk)?;
+                identity.insert("ledger", ledger.as_slice()).map_err(disk)?;
+            }
         }
         writing.commit().map_err(disk)
     }
@@ -232,7 +274,112 @@ where
         if let Some(why) = &self.failed {
             return Err(why.clone());
         }
-        self.transact(records).inspect_err(|error| self.failed = Some(error.clone()))
+        self.transact(records, None).inspect_err(|error| self.failed = Some(error.clone()))
+    }
+}
+
+/// The chunks of snapshots in a store. Clones refer to the same store.
+#[derive(Clone, Debug)]
+pub(super) struct ChunkStore {
+    database: Arc<Database>,
+}
+
+impl ChunkStore {
+    /// Stores a chunk. It reaches the disk with the next record of the log, or with a later chunk.
+    pub(super) fn put(&self, snapshot: Hash, number: u64, bytes: &[u8]) -> Result<(), Error> {
+        let mut writing = self.database.begin_write().map_err(disk)?;
+        if !number.saturating_add(1).is_multiple_of(SYNCED_TOGETHER) {
+            writing.set_durability(Durability::None).map_err(disk)?;
+        }
+        {
+            let mut table = writing.open_table(CHUNKS).map_err(disk)?;
+            let mut row = bytes.to_vec();
+            row.extend(checksum(bytes));
+            table.insert((&snapshot.0, number), row.as_slice()).map_err(disk)?;
+        }
+        writing.commit().map_err(disk)
+    }
+
+    /// Returns a chunk. Returns `None` if it is missing or damaged.
+    pub(super) fn get(&self, snapshot: Hash, number: u64) -> Result<Option<Vec<u8>>, Error> {
+        let reading = self.database.begin_read().map_err(disk)?;
+        let table = reading.open_table(CHUNKS).map_err(disk)?;
+        let row = table.get((&snapshot.0, number)).map_err(disk)?;
+        let intact = row.and_then(|row| {
+            let (bytes, expected) = row.value().split_last_chunk()?;
+            (checksum(bytes) == *expected).then(|| bytes.to_vec())
+        });
+        Ok(intact)
+    }
+
+    /// Loads the content of a snapshot, up to the first chunk that is intact and cannot be decoded. The inner error is the
+    /// number of a chunk that is missing or damaged.
+    pub(super) fn load<M: ReplicatedMachine>(
+        &self,
+        snapshot: Hash,
+        chunks: u64,
+    ) -> Result<Result<SnapshotContent<M>, u64>, Error> {
+        let mut content = SnapshotContent::default();
+        for number in 0..chunks {
+            let Some(chunk) = self.get(snapshot, number)? else { return Ok(Err(number)) };
+            if content.add_chunk(&chunk).is_err() {
+                break;
+            }
+        }
+        Ok(Ok(content))
+    }
+
+    /// Stores the description of the snapshot whose chunks are received from now on.
+    pub(super) fn expect(&self, snapshot: Option<&SnapshotDescription>) -> Result<(), Error> {
+        let writing = self.database.begin_write().map_err(disk)?;
+        {
+            let mut log_state = writing.open_table(LOG_STATE).map_err(disk)?;
+            match snapshot {
+                Some(snapshot) => log_state.insert(INCOMPLETE, encode(snapshot)?.as_slice()).map(drop),
+                None => log_state.remove(INCOMPLETE).map(drop),
+            }
+            .map_err(disk)?;
+        }
+        writing.commit().map_err(disk)
+    }
+
+    /// Returns the snapshot whose chunks were being received, and the number of chunks that are here.
+    fn incomplete(&self) -> Result<Option<IncompleteSnapshot>, Error> {
+        let Some(snapshot) = self.description(INCOMPLETE)? else { return Ok(None) };
+        let mut chunks = 0;
+        if let Some(id) = snapshot_id(&snapshot) {
+            while chunks < snapshot.state.chunks && self.get(id, chunks)?.is_some() {
+                chunks += 1;
+            }
+        }
+        Ok(Some(IncompleteSnapshot { snapshot, chunks }))
+    }
+
+    fn description(&self, what: &str) -> Result<Option<SnapshotDescription>, Error> {
+        let reading = self.database.begin_read().map_err(disk)?;
+        let log_state = reading.open_table(LOG_STATE).map_err(disk)?;
+        let row = log_state.get(what).map_err(disk)?;
+        row.map(|row| decode(row.value(), what)).transpose()
+    }
+
+    /// Deletes the chunks of all snapshots except the log's, the one that is received, and these.
+    pub(super) fn delete_unused(&self, mut kept: Vec<Hash>) -> Result<(), Error> {
+        for what in [SNAPSHOT, INCOMPLETE] {
+            kept.extend(self.description(what)?.as_ref().and_then(snapshot_id));
+        }
+        let mut has_more = true;
+        while has_more {
+            let mut writing = self.database.begin_write().map_err(disk)?;
+            writing.set_durability(Durability::None).map_err(disk)?;
+            {
+                let mut table = writing.open_table(CHUNKS).map_err(disk)?;
+                let is_unused = |(id, _): (&[u8; 32], u64), _: &[u8]| !kept.contains(&Hash(*id));
+                let deleted = table.extract_if(is_unused).map_err(disk)?.take(DELETED_TOGETHER).count();
+                has_more = deleted == DELETED_TOGETHER;
+            }
+            writing.commit().map_err(disk)?;
+        }
+        Ok(())
     }
 }
 
@@ -287,7 +434,7 @@ impl<'t> Tables<'t> {
     /// Replaces the entries up to the snapshot's last slot. The later entries stay if they continue from the snapshot.
     fn install_snapshot<S: Serialize + DeserializeOwned>(
         &mut self,
-        snapshot: &Snapshot<S>,
+        snapshot: &log::Snapshot<S>,
     ) -> Result<(), Error> {
         let through = snapshot.last.slot;
         if self.contains(snapshot.last)? {
@@ -318,6 +465,7 @@ impl<'t> Tables<'t> {
 fn create_tables(writing: &WriteTransaction) -> Result<(), redb::TableError> {
     writing.open_table(IDENTITY)?;
     writing.open_table(LOG_STATE)?;
+    writing.open_table(CHUNKS)?;
     writing.open_table(LOG).map(drop)
 }
 
@@ -362,7 +510,7 @@ mod tests {
     use fastrand::Rng;
     use holdoff_disk::faulty::FaultyDisk;
     use holdoff_net::SecretKey;
-    use holdoff_paxos::log::{self, EntryPayload};
+    use holdoff_paxos::log::EntryPayload;
 
     use super::*;
     use crate::dedup::DedupLimits;
@@ -378,6 +526,7 @@ mod tests {
         LedgerInfo {
             ledger: LedgerId([3; 16]),
             founder: NodeId::derive(SecretKey::from_secret(&[1; 32]).public().as_bytes(), 1),
+            refounded: None,
         }
     }
 
@@ -430,11 +579,7 @@ mod tests {
         }
     }
 
-    fn snapshot(
-        model: &Model,
-        slot: Slot,
-        other: u64,
-    ) -> Snapshot<Checkpoint<<KeyValue as StateMachine>::Answer>> {
+    fn snapshot(model: &Model, slot: Slot, other: u64) -> SnapshotDescription {
         let here = model.entry(slot).map(|entry| entry.term);
         let term = here.filter(|_| other == 0).unwrap_or_else(|| term(other.max(1)));
         let last = if slot == model.snapshot().last.slot && other == 0 {
@@ -442,8 +587,9 @@ mod tests {
         } else {
             LogId { slot, term }
         };
-        let state = State::<KeyValue>::new(info().voters().unwrap(), DedupLimits::default()).checkpoint();
-        Snapshot { last, start: Slot(1), configuration: info().voters().unwrap(), state }
+        let (state, _) =
+            State::<KeyValue>::new(info().voters().unwrap(), DedupLimits::default()).checkpoint();
+        SnapshotDescription { last, start: Slot(1), configuration: info().voters().unwrap(), state }
     }
 
     fn applied(records: &[StoreRecord], mut model: Model) -> Model {
@@ -529,6 +675,25 @@ mod tests {
         };
         assert!(damage(|bytes| bytes[0] ^= 1).contains("entry is damaged: its checksum does not match"));
         assert!(damage(|bytes| bytes.truncate(3)).contains("truncated"));
+    }
+
+    #[test]
+    fn a_restarted_node_counts_intact_chunks_up_to_the_first_damaged_one() {
+        let store = Store::in_memory().unwrap();
+        let mut snapshot = snapshot(&empty(), Slot(9), 7);
+        snapshot.state.chunks = 5;
+        let (chunks, id) = (store.chunks(), snapshot_id(&snapshot).unwrap());
+        chunks.expect(Some(&snapshot)).unwrap();
+        (0..5).for_each(|number| chunks.put(id, number, &[7; 100]).unwrap());
+        let found = || store.recover::<KeyValue>(&info()).unwrap().incomplete.map(|it| it.chunks);
+        assert_eq!(found(), Some(5));
+        let writing = store.database.begin_write().unwrap();
+        writing.open_table(CHUNKS).unwrap().insert((&id.0, 3), [7; 50].as_slice()).unwrap();
+        writing.commit().unwrap();
+        assert_eq!(found(), Some(3));
+        chunks.expect(None).unwrap();
+        chunks.delete_unused(Vec::new()).unwrap();
+        assert_eq!((found(), chunks.get(id, 0).unwrap()), (None, None));
     }
 
     #[test]

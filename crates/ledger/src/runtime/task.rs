@@ -25,6 +25,7 @@ use super::address_book::AddressBook;
 use super::identity::{LedgerId, NodeNotary};
 use super::peers::Peers;
 use super::roster::{LedgerMember, MembershipChange, is_address};
+use super::snapshots::SnapshotThreads;
 use super::status::{LedgerStatus, NodeStatus};
 use super::store::{LedgerInfo, Store};
 use super::wire::{AppliedHead, Envelope, LeaderCommand};
@@ -33,7 +34,8 @@ use super::{
 };
 use crate::entry::{TxId, TxKey};
 use crate::ledger::{
-    self, Consistency, Input, Ledger, Options, Outcome, ReadId, Record, SubmissionId, Verification,
+    self, Consistency, IncompleteSnapshot, Input, Ledger, Options, Outcome, ReadId, Record, Recovered,
+    Refounding, SubmissionId, Verification,
 };
 use crate::machine::GoalError;
 
@@ -99,7 +101,7 @@ pub(super) struct TaskParts<M: NodeMachine> {
     pub(super) incarnation: u64,
     pub(super) address: String,
     pub(super) settings: Settings,
-    pub(super) store: crate::ledger::Store<NodeState<M>>,
+    pub(super) recovered: Recovered<NodeState<M>>,
     pub(super) listed_members: Vec<(PublicKey, LedgerMember)>,
     pub(super) address_book: Arc<AddressBook>,
     pub(super) peers: Arc<Peers>,
@@ -117,6 +119,12 @@ pub(super) struct Task<M: NodeMachine> {
     gossip: holdoff_gossip::Node<SecretKey, Ed25519>,
     address_book: Arc<AddressBook>,
     peers: Arc<Peers>,
+    /// The last recovery of the ledger that this node knows of.
+    refounded: Option<Refounding>,
+    /// The reason to stop, if the ledger was recovered without this node.
+    given_up: Option<Error>,
+    /// The threads of snapshots, while the task runs.
+    snapshots: Option<SnapshotThreads<NodeState<M>>>,
     /// The members that a contact has listed when this node joined. They count until this node finds itself in the roster.
     listed_members: Vec<(PublicKey, LedgerMember)>,
     rng: Rng,
@@ -161,7 +169,7 @@ impl<M: NodeMachine> Task<M> {
             incarnation,
             address,
             settings,
-            store,
+            recovered,
             listed_members,
             address_book,
             peers,
@@ -172,7 +180,11 @@ impl<M: NodeMachine> Task<M> {
         // The disks of all voters write in parallel.
         let log = log::Options { early: true, ..settings.ledger.log };
         let options = Options { log, ..settings.ledger.clone() };
-        let core = Ledger::new(me, options, notary, store, now_us, rng.u32(..))?;
+        if let Some(IncompleteSnapshot { snapshot, chunks: stored }) = &recovered.incomplete {
+            let (index, chunks) = (snapshot.last.slot, snapshot.state.chunks);
+            tracing::info!(%namespace, %index, chunks, stored, "found a part of a snapshot, and continues to receive it");
+        }
+        let core = Ledger::new(me, options, notary, recovered, now_us, rng.u32(..))?;
         let electorate = Electorate::from(key.public());
         let watch =
             Watch::new(Group(info.ledger.0), key.clone(), Ed25519, electorate, &settings.gossip, now_us);
@@ -193,6 +205,9 @@ impl<M: NodeMachine> Task<M> {
             gossip,
             address_book,
             peers,
+            refounded: info.refounded,
+            given_up: None,
+            snapshots: None,
             listed_members,
             rng,
             callers: BTreeMap::new(),
@@ -224,11 +239,24 @@ impl<M: NodeMachine> Task<M> {
         store: Store,
     ) -> Result<(), Error> {
         let (finished, mut writes) = mpsc::unbounded_channel();
+        // The core limits the number of tasks of these threads.
+        let (loaded, mut inputs) = mpsc::unbounded_channel();
+        let chunk_bytes = self.settings.ledger.chunk_bytes;
+        let snapshots =
+            SnapshotThreads::start(&store.chunks(), chunk_bytes, move |result| drop(loaded.send(result)))?;
         let disk = DiskThread::start("ledger disk", store, move |result| drop(finished.send(result)))
             .map_err(DiskError::new)?;
-        let result = self.run_on(&disk, &mut writes, &mut events, &mut inbox).await;
+        self.snapshots = Some(snapshots);
+        let result = self.run_on(&disk, &mut writes, &mut inputs, &mut events, &mut inbox).await;
+        let snapshots = self.snapshots.take();
         // The store is closed before a caller learns of the end.
-        drop(tokio::task::spawn_blocking(move || disk.join()).await);
+        let close = move || {
+            if let Some(snapshots) = snapshots {
+                snapshots.join();
+            }
+            disk.join();
+        };
+        drop(tokio::task::spawn_blocking(close).await);
         result
     }
 
@@ -236,6 +264,7 @@ impl<M: NodeMachine> Task<M> {
         &mut self,
         disk: &DiskThread<Record<NodeState<M>>>,
         writes: &mut mpsc::UnboundedReceiver<Result<Written, Error>>,
+        inputs: &mut mpsc::UnboundedReceiver<Result<Input<NodeState<M>>, Error>>,
         events: &mut mpsc::Receiver<Event<M>>,
         inbox: &mut QueueReceiver<ReceivedEnvelope>,
     ) -> Result<(), Error> {
@@ -263,6 +292,10 @@ impl<M: NodeMachine> Task<M> {
                     let written = finished.ok_or_else(lost)??;
                     self.driver.finish_write(clock::now_us(), &mut || self.rng.u32(..), written);
                 }
+                input = inputs.recv() => {
+                    let lost = || Error::from(DiskError::new("the thread of snapshots has stopped without a reason"));
+                    self.step(input.ok_or_else(lost)??);
+                }
                 _ = tick.tick() => self.step(Input::Tick),
                 _ = round.tick() => self.gossip_round(),
                 _ = member_check.tick() => self.check_members(),
@@ -275,6 +308,9 @@ impl<M: NodeMachine> Task<M> {
             }
             self.observe();
             self.perform_outputs();
+            if let Some(error) = self.given_up.take() {
+                return Err(error);
+            }
             if let Some(divergence) = self.driver.core().divergence() {
                 return Err(divergence.clone().into());
             }

@@ -10,8 +10,9 @@ use super::error::{DescribeRejection, TransferRejection};
 use super::identity::LedgerId;
 use super::roster::LedgerMember;
 use super::store::LedgerInfo;
-use crate::entry::Hash;
-use crate::ledger::Consistency;
+use crate::entry::{Hash, ReplicatedMachine};
+use crate::ledger::{Consistency, Refounding};
+use crate::state::State;
 
 /// The role of nodes on links to each other.
 pub(super) const ROLE: LinkRole = LinkRole::new("ledger node", 1..=1);
@@ -19,8 +20,8 @@ pub(super) const ROLE: LinkRole = LinkRole::new("ledger node", 1..=1);
 pub(super) const MAX_FRAME_BYTES: usize = 512 * 1024;
 /// The size of a fragment, in bytes. A longer message is split.
 pub(super) const FRAGMENT_BYTES: usize = 256 * 1024;
-/// The maximum size of a reassembled message, in bytes.
-pub(super) const MAX_MESSAGE_BYTES: usize = 256 * 1024 * 1024;
+/// The maximum size of a reassembled message, in bytes: the entries of a full window, and one longest entry.
+pub(super) const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 
 /// An envelope for one ledger, and its sender.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -34,8 +35,8 @@ pub(super) struct Packet {
 /// The content of a packet.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) enum Envelope {
-    /// The sender is reachable, and has applied the entries up to this head.
-    PeerStatus(AppliedHead),
+    /// The sender is reachable, and has applied the entries up to this head, after this recovery of the ledger.
+    PeerStatus(AppliedHead, Option<Refounding>),
     /// An encoded message of the core.
     Message(Bytes),
     /// A fragment of a message, in order, and whether it is the last one.
@@ -53,12 +54,18 @@ pub struct AppliedHead {
     pub hash: Hash,
 }
 
+impl AppliedHead {
+    pub(super) fn of<M: ReplicatedMachine>(state: &State<M>) -> Self {
+        Self { index: state.index(), hash: state.hash() }
+    }
+}
+
 impl Envelope {
     /// Returns the approximate size, in bytes.
     pub(super) fn bytes(&self) -> usize {
         const OVERHEAD: usize = 64;
         match self {
-            Self::PeerStatus(_) => OVERHEAD,
+            Self::PeerStatus(..) => OVERHEAD,
             Self::Message(bytes) | Self::Fragment(_, bytes) | Self::Gossip(bytes) => OVERHEAD + bytes.len(),
         }
     }

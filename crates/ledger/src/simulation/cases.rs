@@ -11,17 +11,18 @@ use holdoff_paxos::log::Rejection;
 use holdoff_paxos::{Configuration, NodeId, Slot};
 use holdoff_testbed::fault::inject;
 
+use super::chunks::{self, Chunks};
 use super::node::TestNotary;
 use super::node::{key, options};
 use crate::ledger::faulty::{FaultyLedger, LedgerFault};
 use crate::machine::{Command, Commands, KeyValue, Values};
 use crate::{
     ChangeError, Consistency, Input, Ledger, Message, MessageOf, Options, Outcome, Output, OutputOf, ReadId,
-    Store, SubmissionId, TxId, TxKey, coalesce_appends,
+    Recovered, Store, SubmissionId, TxId, TxKey, coalesce_appends,
 };
 
 type Delivery = (NodeId, NodeId, MessageOf<KeyValue>);
-type TestNode = (Driver<FaultyLedger<KeyValue, TestNotary>>, Store<KeyValue>);
+type TestNode = (Driver<FaultyLedger<KeyValue, TestNotary>>, Store<KeyValue>, Chunks);
 
 /// Nodes with disks that store at once, and with messages that the test delivers.
 pub(super) struct TestCluster {
@@ -67,11 +68,11 @@ impl TestCluster {
         Self::with_options(voters, nodes, options())
     }
 
-    fn with_options(voters: usize, nodes: usize, options: Options) -> Self {
+    pub(super) fn with_options(voters: usize, nodes: usize, options: Options) -> Self {
         let voters = Configuration::new((1..=voters).map(id)).unwrap();
         let node = |number| {
             let store = Ledger::<KeyValue, TestNotary>::empty(voters.clone());
-            (Self::ledger(number, options.clone(), store.clone(), 0), store)
+            (Self::ledger(number, options.clone(), store.clone().into(), 0), store, Chunks::default())
         };
         Self {
             nodes: (1..=nodes).map(node).collect(),
@@ -93,11 +94,11 @@ impl TestCluster {
     fn ledger(
         number: usize,
         options: Options,
-        store: Store<KeyValue>,
+        recovered: Recovered<KeyValue>,
         now_us: u64,
     ) -> Driver<FaultyLedger<KeyValue, TestNotary>> {
         let (me, roll) = (id(number), roll_of(number)());
-        let ledger = FaultyLedger::new(me, options, TestNotary(me), store, now_us, roll).unwrap();
+        let ledger = FaultyLedger::new(me, options, TestNotary(me), recovered, now_us, roll).unwrap();
         Driver::new(ledger, WriteOptions::default())
     }
 
@@ -106,12 +107,13 @@ impl TestCluster {
     }
 
     pub(super) fn restart(&mut self, number: usize) {
-        let store = self.nodes[number - 1].1.clone();
-        self.nodes[number - 1].0 = Self::ledger(number, self.options.clone(), store, self.now_us);
+        let (_, store, chunks) = &self.nodes[number - 1];
+        let recovered = chunks.recover(store.clone());
+        self.nodes[number - 1].0 = Self::ledger(number, self.options.clone(), recovered, self.now_us);
     }
 
     pub(super) fn step(&mut self, number: usize, input: Input<KeyValue>) {
-        let (driver, store) = &mut self.nodes[number - 1];
+        let (driver, store, _) = &mut self.nodes[number - 1];
         let (now_us, mut roll) = (self.now_us, roll_of(number));
         driver.step(now_us, &mut roll, input);
         if self.hung_disk != Some(number) {
@@ -140,12 +142,42 @@ impl TestCluster {
             Output::LeadershipTransferred(to) => self.transfers.push(Ok(to)),
             Output::TransferFailed(why) => self.transfers.push(Err(why)),
             Output::Diverged(divergence) => panic!("{divergence}"),
+            Output::SaveSnapshot(id) => {
+                let chunks =
+                    self.node(number).unsaved_snapshot(id).map_or(Vec::new(), |it| chunks::encode(&it));
+                let count = chunks.len() as u64;
+                for (at, chunk) in (0..).zip(chunks) {
+                    self.nodes[number - 1].2.put(id, at, chunk);
+                }
+                self.step(number, Input::SnapshotSaved { snapshot: id, chunks: count });
+            }
+            Output::ExpectSnapshot(snapshot) => self.nodes[number - 1].2.expect(snapshot.map(|it| *it)),
+            Output::StoreChunk { snapshot, number: at, bytes } => {
+                self.nodes[number - 1].2.put(snapshot, at, bytes);
+                self.step(number, Input::ChunkStored { snapshot, number: at });
+            }
+            Output::LoadSnapshot(id, count) => {
+                let loaded = self.nodes[number - 1].2.load(id, count);
+                self.step(number, loaded);
+            }
+            Output::ReadChunk { to, snapshot, number: at } => {
+                let bytes = self.nodes[number - 1].2.get(snapshot, at);
+                let chunk = Message::Chunk { snapshot, number: at, bytes };
+                self.post.push_back((id(number), to, chunk));
+            }
         }
     }
 
     /// Delivers all messages, and the messages that these cause.
     pub(super) fn deliver(&mut self) {
-        while let Some((from, to, message)) = self.post.pop_front() {
+        self.deliver_until(|_| false);
+    }
+
+    /// Delivers messages one after another, until a condition holds.
+    pub(super) fn deliver_until(&mut self, is_reached: impl Fn(&Self) -> bool) {
+        while !is_reached(self)
+            && let Some((from, to, message)) = self.post.pop_front()
+        {
             let apart = self.apart == Some((from, to)) || self.apart == Some((to, from));
             let is_lost = self.loses_submissions && matches!(message, Message::Submit { .. });
             let is_cut = apart || is_lost || self.cut_off.contains(&from) || self.cut_off.contains(&to);
@@ -403,7 +435,7 @@ fn a_single_voter_commits_when_its_disk_has_the_entry() {
     let mut options = options();
     options.log.early = true;
     let store = Ledger::<KeyValue, TestNotary>::empty(voters);
-    let ledger = Ledger::new(id(1), options, TestNotary(id(1)), store, 0, 0).unwrap();
+    let ledger = Ledger::new(id(1), options, TestNotary(id(1)), store.into(), 0, 0).unwrap();
     let mut driver = Driver::new(ledger, WriteOptions::default());
     let write = |driver: &mut Driver<Ledger<KeyValue, TestNotary>>| {
         driver.write_through(1_000_000, &mut || 0, |_| Ok::<_, Infallible>(())).unwrap();

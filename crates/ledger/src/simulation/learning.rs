@@ -1,12 +1,11 @@
 //! Nodes that are too far behind for entries, and nodes that do not vote.
 
-use holdoff_paxos::log;
 use holdoff_paxos::{Configuration, Slot};
 
 use super::cases::{TestCluster, add, id, tx};
 use super::node::{key, options};
-use crate::machine::{Command, KeyValue, StateMachine as _, Value, Values};
-use crate::{ChangeError, Checkpoint, Input, MAX_VOTERS, Message, TxId};
+use crate::machine::{Command, KeyValue, Value};
+use crate::{ChangeError, Hash, Input, MAX_VOTERS, Message, MessageOf, Options, SnapshotDescription, TxId};
 
 /// The number of indices after which no node keeps the first entries.
 fn far() -> u64 {
@@ -55,11 +54,12 @@ fn a_voter_adopts_a_state_from_any_node() {
     let (behind, other) = (leader % 3 + 1, (leader + 1) % 3 + 1);
     cluster.cut_off = vec![id(behind)];
     cluster.fill(far());
-    cluster.step(other, Input::Message(id(behind), Message::Fetch { after: Slot(1), or_state: true }));
-    let (_, _, state) = cluster.post.pop_back().unwrap();
     cluster.post.clear();
-    cluster.step(behind, Input::Message(id(other), state));
+    cluster.cut_off = vec![id(leader)];
+    cluster.step(other, Input::Message(id(behind), Message::Fetch { after: Slot(1), or_state: true }));
+    cluster.deliver();
     assert_eq!(cluster.node(behind).counts().states, 1);
+    assert!(cluster.node(behind).counts().chunks > 4, "the snapshot has several chunks");
     cluster.cut_off.clear();
     cluster.pass(1_000_000);
     assert_one_head(&cluster, 1..=3);
@@ -77,11 +77,11 @@ fn a_tampered_state_is_rejected() {
     cluster.step(1, Input::Message(id(4), Message::Fetch { after: before, or_state: true }));
     let (_, _, state) = cluster.post.pop_back().unwrap();
     let Message::State(snapshot) = state else { panic!("{state:?}") };
-    let changes: [fn(&mut log::Snapshot<Checkpoint<Values>>); 9] = [
-        |tampered| drop(tampered.state.done.rows.pop()),
-        |tampered| tampered.state.done.rows.swap(0, 1),
-        |tampered| tampered.state.done.forgotten = Slot(0),
-        |tampered| tampered.state.machine = KeyValue::default().snapshot(),
+    let changes: [fn(&mut SnapshotDescription); 9] = [
+        |tampered| tampered.state.done = tampered.state.machine,
+        |tampered| tampered.state.machine = tampered.state.done,
+        |tampered| tampered.state.hash = Hash::default(),
+        |tampered| tampered.state.bytes += 1,
         |tampered| tampered.state.proof = None,
         |tampered| tampered.last.slot = tampered.last.slot.next(),
         |tampered| tampered.start = Slot(2),
@@ -92,11 +92,93 @@ fn a_tampered_state_is_rejected() {
         let mut tampered = snapshot.clone();
         change(&mut tampered);
         cluster.step(4, Input::Message(id(1), Message::State(tampered)));
-        assert_eq!(cluster.node(4).state().index(), before, "tampered state {number} was installed");
+        assert!(cluster.post.is_empty(), "a chunk of the tampered state {number} was requested");
     }
     assert_eq!((cluster.node(4).counts().refused, cluster.node(4).counts().forged_certificates), (9, 1));
-    cluster.step(4, Input::Message(id(1), Message::State(snapshot)));
+
+    // A tampered chunk shows when the content is loaded. The node drops all chunks, and takes them from another node.
+    cluster.cut_off.clear();
+    cluster.step(4, Input::Message(id(1), Message::State(snapshot.clone())));
+    for (from, to, message) in &mut cluster.post {
+        if let Message::FetchChunk { number: 2, .. } = message {
+            (*from, *to, *message) = (id(1), id(4), tampered_chunk(message));
+        }
+    }
+    cluster.deliver();
+    assert_eq!((cluster.node(4).state().index(), cluster.node(4).counts().refused), (before, 10));
+    cluster.step(4, Input::Message(id(2), Message::State(snapshot)));
+    cluster.deliver();
     assert!(cluster.node(4).state().index() > before);
+}
+
+/// Returns a chunk without rows in answer to a request.
+fn tampered_chunk(request: &MessageOf<KeyValue>) -> MessageOf<KeyValue> {
+    let Message::FetchChunk { snapshot, number } = *request else { panic!("{request:?}") };
+    Message::Chunk { snapshot, number, bytes: Some(vec![0; 9].into()) }
+}
+
+/// A learner that is about to receive a snapshot from node 1, of which it has stored some chunks. Returns the offer.
+fn with_an_interrupted_transfer() -> (TestCluster, SnapshotDescription) {
+    let mut cluster = TestCluster::new(3, 4);
+    cluster.pass(1_000_000);
+    cluster.cut_off = vec![id(4)];
+    cluster.fill(far());
+    cluster.post.clear();
+    cluster.cut_off.clear();
+    cluster.step(1, Input::Message(id(4), Message::Fetch { after: Slot(1), or_state: true }));
+    let (_, _, state) = cluster.post.pop_back().unwrap();
+    let Message::State(snapshot) = state else { panic!("{state:?}") };
+    assert!(snapshot.state.chunks > 6, "{snapshot:?}");
+    cluster.step(4, Input::Message(id(1), Message::State(snapshot.clone())));
+    cluster.deliver_until(|cluster| cluster.node(4).counts().chunks == 3);
+    cluster.post.clear();
+    (cluster, snapshot)
+}
+
+#[test]
+fn a_restarted_learner_resumes_with_another_node() {
+    let (mut cluster, snapshot) = with_an_interrupted_transfer();
+    cluster.restart(4);
+    cluster.step(4, Input::Message(id(2), Message::State(snapshot.clone())));
+    cluster.deliver();
+    let counts = cluster.node(4).counts();
+    assert_eq!(cluster.node(4).state().index(), snapshot.last.slot);
+    assert_eq!(
+        (counts.transfers_resumed, counts.chunks),
+        (1, snapshot.state.chunks - 3),
+        "the rest was received"
+    );
+}
+
+#[test]
+fn a_transfer_begins_again_with_a_later_snapshot_if_the_source_has_replaced_it() {
+    let (mut cluster, snapshot) = with_an_interrupted_transfer();
+    let (id_of_old, number) = (crate::state::snapshot_id(&snapshot).unwrap(), 3);
+    cluster.cut_off = vec![id(4)];
+    cluster.fill(2 * far());
+    cluster.cut_off.clear();
+    cluster.post.clear();
+    cluster.step(4, Input::Message(id(1), Message::Chunk { snapshot: id_of_old, number, bytes: None }));
+    cluster.step(1, Input::Message(id(4), Message::Fetch { after: Slot(1), or_state: true }));
+    cluster.deliver();
+    let state = cluster.node(4).state();
+    assert!(state.index() > snapshot.last.slot && cluster.node(4).counts().transfers_resumed == 0);
+    assert_eq!(cluster.node(4).counts().states, 1);
+}
+
+#[test]
+fn lost_chunks_are_requested_again_and_a_silent_source_is_given_up() {
+    let (mut cluster, snapshot) = with_an_interrupted_transfer();
+    let resend_us = options().resend_us;
+    cluster.cut_off = vec![id(4)];
+    cluster.pass(5 * resend_us);
+    assert_eq!(cluster.node(4).counts().chunks, 3);
+    cluster.cut_off.clear();
+    cluster.step(4, Input::Message(id(1), Message::State(snapshot.clone())));
+    cluster.post.clear();
+    cluster.pass(2 * resend_us);
+    assert!(cluster.node(4).state().index() >= snapshot.last.slot, "the requests are repeated");
+    assert_eq!(cluster.node(4).counts().transfers_resumed, 1);
 }
 
 /// All voters that the learner knew have been replaced: it verifies one configuration certificate after another.
@@ -127,14 +209,14 @@ fn a_learner_verifies_voters_it_never_knew_by_configuration_certificates() {
     // With missing configuration certificates the learner rejects the state; with all of them it accepts it.
     snapshot.state.configuration_certificates.drain(1..5);
     let before = cluster.node(7).state().index();
+    cluster.cut_off.retain(|node| *node != id(7));
     cluster.step(7, Input::Message(id(leader), Message::State(snapshot)));
+    cluster.deliver();
     assert_eq!(cluster.node(7).state().index(), before);
     // The learner asks only the voters that it knows, so the test delivers the answer of a new voter.
     cluster.step(leader, Input::Message(id(7), Message::Fetch { after: Slot(2), or_state: true }));
-    let (_, _, state) = cluster.post.pop_back().unwrap();
-    cluster.step(7, Input::Message(id(leader), state));
+    cluster.deliver();
     assert_eq!(*cluster.node(7).state().voters(), voters(4..=6));
-    cluster.cut_off.retain(|node| *node != id(7));
     cluster.pass(2_000_000);
     assert_one_head(&cluster, 4..=7);
 }
@@ -188,7 +270,7 @@ fn a_change_that_the_next_leader_does_not_know_is_overtaken() {
 /// A message carries 4 MiB of entries; the later ones are sent as hashes.
 #[test]
 fn long_entries_are_fetched_in_limited_batches() {
-    let mut cluster = TestCluster::new(3, 4);
+    let mut cluster = TestCluster::with_options(3, 4, Options { batch: 16, kept: 20, ..options() });
     cluster.pass(1_000_000);
     cluster.cut_off = vec![id(4)];
     let leader = cluster.leader();

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::time::Duration;
 
+use bytes::Bytes;
 use holdoff_driver::faulty::DriverFault;
 use holdoff_driver::{Core, Roll};
 use holdoff_paxos::log::{self, EntryPayload};
@@ -14,13 +15,15 @@ use holdoff_sim::kit::{Boot, FailedWrite, LostRecords, SimHost, SimMachine, Turn
 use holdoff_testbed::fault::is_injected;
 
 use super::QUIET_US;
+use super::chunks::{self, Chunks};
 use super::oracle::Oracle;
 use super::properties::Violation;
 use crate::ledger::faulty::{FaultyLedger, LedgerFault};
 use crate::machine::{Command, Commands, Key, KeyValue, Values};
 use crate::{
-    Checkpoint, Consistency, DedupLimits, Hash, HeadSignature, Input, Ledger, LedgerStep, Message, MessageOf,
-    Notary, Options, Outcome, Output, OutputOf, Record, Store, SubmissionId, TxId, TxKey, coalesce_appends,
+    Consistency, DedupLimits, Hash, HeadSignature, Input, Ledger, LedgerStep, Message, MessageOf, Notary,
+    Options, Outcome, Output, OutputOf, Record, SnapshotDescription, Store, SubmissionId, TxId, TxKey,
+    coalesce_appends,
 };
 
 const TICK_US: u64 = 20_000;
@@ -45,6 +48,9 @@ pub(super) struct LedgerHost {
 #[derive(Default)]
 pub(super) struct Disk {
     store: Option<Store<KeyValue>>,
+    chunks: Chunks,
+    /// The snapshot that the process has saved or is saving.
+    saved: Option<Hash>,
     /// The number of times that the disk was lost. A node that returns without its disk has another id.
     lost: u32,
 }
@@ -68,23 +74,41 @@ pub(super) fn options() -> Options {
             heartbeat_us: 60_000,
             batch: 8,
             batch_bytes: 2_000,
-            window: 32,
+            window: 24,
             window_bytes: 6_000,
-            undecided: 32,
+            undecided: 24,
             early: false,
         },
         result_us: 900_000,
         resend_us: 200_000,
         fetching: fetching.attempts(u32::MAX).build().unwrap(),
         pending: 64,
-        kept: 20,
+        kept: 12,
+        snapshot_bytes: 64 << 20,
+        chunk_bytes: 24,
         // At the rate of the simulation the window covers a few hundred milliseconds: less than a stall.
         dedup: DedupLimits { transactions: 24, bytes: 1 << 20 },
-        batch: 16,
+        batch: 8,
         lease_us: 200_000,
         drift_ppm: 50_000,
     }
 }
+
+/// What a host does later: it ticks, or ends a task with the chunks of a snapshot.
+pub(super) enum Timer {
+    Tick,
+    /// Writes the first of these chunks, which has this number.
+    Save(Hash, u64, Vec<Bytes>),
+    Store {
+        snapshot: Hash,
+        number: u64,
+        bytes: Bytes,
+    },
+    Load(Hash, u64),
+}
+
+/// The maximum duration of a task with a chunk.
+const CHUNK_US: u64 = 30_000;
 
 /// A node that shows its steps to the oracle.
 pub(super) struct WatchedLedger(FaultyLedger<KeyValue, TestNotary>);
@@ -109,6 +133,8 @@ impl Core for WatchedLedger {
         Oracle::with(|oracle| {
             oracle.count("history fetched", now.fetched - before.fetched);
             oracle.count("state fetched", now.states - before.states);
+            oracle.count("transfer resumed", now.transfers_resumed - before.transfers_resumed);
+            oracle.receiving(self.me, self.receives_from());
             oracle.count("refused", now.refused - before.refused);
             oracle.stepped(self.me, &step);
             oracle.look_at(self);
@@ -120,19 +146,35 @@ impl Core for WatchedLedger {
 impl SimHost for LedgerHost {
     type Core = WatchedLedger;
     type Message = (NodeId, NodeId, TestMessage);
-    type Timer = ();
+    type Timer = Timer;
     type Store = Disk;
 
     fn start(disk: &mut Disk, boot: &mut Boot<'_, '_, Self>) -> (Self, WatchedLedger) {
-        let voters = Oracle::with(|oracle| oracle.plan.first_voters());
-        let store = disk.store.get_or_insert_with(|| Ledger::<KeyValue, TestNotary>::empty(voters)).clone();
+        let first_voters = Oracle::with(|oracle| oracle.plan.first_voters());
+        let empty = || Ledger::<KeyValue, TestNotary>::empty(first_voters.clone());
+        let store = disk.store.get_or_insert_with(empty).clone();
         let me = name(boot.me(), disk.lost);
+        let missed = Oracle::with(|oracle| oracle.history_head()).0.saturating_sub(store.last().0);
+        Oracle::with(|oracle| {
+            let is_behind = store.last().0 > 0 && missed > 2 * options().kept as u64;
+            oracle.count("down under load", u64::from(is_behind));
+        });
+        disk.saved = None;
+        let recovered = disk.chunks.recover(store);
         let (now_us, roll) = (boot.now_us(), boot.rng().roll());
         let mut options = options();
         options.log.early = Oracle::with(|oracle| oracle.plan.early);
-        let ledger = FaultyLedger::new(me, options, TestNotary(me), store, now_us, roll).unwrap();
+        let start =
+            |recovered| FaultyLedger::new(me, options.clone(), TestNotary(me), recovered, now_us, roll);
+        // An injected defect may have damaged the disk: the run fails, and the node goes on with an empty one.
+        let ledger = start(recovered).unwrap_or_else(|divergence| {
+            let violation = Violation::Diverged { node: me, divergence };
+            Oracle::with(|oracle| oracle.violations.push(violation));
+            disk.store = Some(empty());
+            start(empty().into()).unwrap()
+        });
         let first_us = boot.rng().between(1, TICK_US);
-        boot.set_timer(first_us, ());
+        boot.set_timer(first_us, Timer::Tick);
         (
             Self { me, submissions: BTreeMap::new(), counted: None, ticked_us: boot.wall_us() },
             WatchedLedger(ledger),
@@ -149,8 +191,12 @@ impl SimHost for LedgerHost {
         }
     }
 
-    fn wake(&mut self, (): (), turn: &mut Turn<'_, '_, Self>) {
-        turn.set_timer(TICK_US, ());
+    fn wake(&mut self, timer: Timer, turn: &mut Turn<'_, '_, Self>) {
+        match timer {
+            Timer::Tick => {}
+            timer => return Self::end_task(timer, turn),
+        }
+        turn.set_timer(TICK_US, Timer::Tick);
         let has_slept = turn.wall_us() > self.ticked_us + 4 * TICK_US;
         self.ticked_us = turn.wall_us();
         if has_slept {
@@ -184,6 +230,29 @@ impl SimHost for LedgerHost {
             }
             Output::NotAnswered(..) => Oracle::with(|oracle| oracle.count("reads not answered", 1)),
             Output::Compacted(_) => {}
+            Output::SaveSnapshot(id) => {
+                if let Some(content) = turn.core().unsaved_snapshot(id) {
+                    turn.store().saved = Some(id);
+                    let chunks = chunks::encode(&content);
+                    let has_several = u64::from(chunks.len() > 4);
+                    Oracle::with(|oracle| oracle.count("snapshot in several chunks", has_several));
+                    Self::delete_unused(turn);
+                    Self::begin_task(Timer::Save(id, 0, chunks), turn);
+                }
+            }
+            Output::ExpectSnapshot(snapshot) => {
+                turn.store().chunks.expect(snapshot.map(|snapshot| *snapshot));
+                Self::delete_unused(turn);
+            }
+            Output::StoreChunk { snapshot, number, bytes } => {
+                Self::begin_task(Timer::Store { snapshot, number, bytes }, turn);
+            }
+            Output::LoadSnapshot(id, chunks) => Self::begin_task(Timer::Load(id, chunks), turn),
+            Output::ReadChunk { to, snapshot, number } => {
+                let bytes = turn.store().chunks.get(snapshot, number);
+                let chunk = Output::Send(to, Message::Chunk { snapshot, number, bytes });
+                self.perform(chunk, turn);
+            }
             Output::Changed(to, slot) => Oracle::with(|oracle| oracle.changed(&to, slot)),
             Output::ChangeFailed(_, why) => Oracle::with(|oracle| oracle.not_changed(why)),
             Output::Diverged(divergence) => {
@@ -212,7 +281,7 @@ impl SimHost for LedgerHost {
     }
 
     fn write_fails(_: &mut Disk, rng: &mut SimRng) -> bool {
-        let fails = rng.happens(0.006) && Oracle::with(|oracle| !oracle.is_healed);
+        let fails = rng.happens(0.01) && Oracle::with(|oracle| !oracle.is_healed);
         Oracle::with(|oracle| oracle.count("failed write", u64::from(fails)));
         fails
     }
@@ -222,14 +291,18 @@ impl SimHost for LedgerHost {
     }
 
     /// Loses the unstored records, or the whole disk.
-    fn crash(disk: &mut Disk, node: u32, lost: &LostRecords<Record<KeyValue>>, _: &mut SimRng) {
+    fn crash(disk: &mut Disk, node: u32, lost: &LostRecords<Record<KeyValue>>, rng: &mut SimRng) {
         let id = name(node, disk.lost);
         Oracle::with(|oracle| {
             oracle.crashed(id, &lost.records);
             oracle.count("torn tail", u64::from(lost.is_torn));
         });
+        if let Some(store) = &disk.store {
+            let is_torn = disk.chunks.crash(store, rng);
+            Oracle::with(|oracle| oracle.count("torn chunk", u64::from(is_torn)));
+        }
         if Oracle::with(|oracle| oracle.may_wipe(id)) {
-            disk.store = None;
+            (disk.store, disk.chunks) = (None, Chunks::default());
             disk.lost += 1;
         }
     }
@@ -258,6 +331,39 @@ impl LedgerHost {
         if let Some(term) = term.filter(|_| turn.core().is_ready()) {
             self.counted = Some(term);
             turn.step(Input::Stored { term, slot });
+        }
+    }
+
+    fn begin_task(task: Timer, turn: &mut Turn<'_, '_, Self>) {
+        let after_us = turn.rng().between(500, CHUNK_US);
+        turn.set_timer(after_us, task);
+    }
+
+    fn end_task(task: Timer, turn: &mut Turn<'_, '_, Self>) {
+        match task {
+            Timer::Tick => {}
+            Timer::Save(snapshot, number, mut chunks) => {
+                if chunks.is_empty() {
+                    return turn.step(Input::SnapshotSaved { snapshot, chunks: number });
+                }
+                turn.store().chunks.put(snapshot, number, chunks.remove(0));
+                Self::begin_task(Timer::Save(snapshot, number + 1, chunks), turn);
+            }
+            Timer::Store { snapshot, number, bytes } => {
+                turn.store().chunks.put_received(snapshot, number, bytes);
+                turn.step(Input::ChunkStored { snapshot, number });
+            }
+            Timer::Load(snapshot, chunks) => {
+                let loaded = turn.store().chunks.load(snapshot, chunks);
+                turn.step(loaded);
+            }
+        }
+    }
+
+    fn delete_unused(turn: &mut Turn<'_, '_, Self>) {
+        let Disk { store, chunks, saved, .. } = turn.store();
+        if let Some(store) = store {
+            chunks.delete_unused(store, *saved);
         }
     }
 
@@ -389,6 +495,7 @@ pub(super) fn some_goal(rng: &mut SimRng) -> Commands {
 fn tampered(message: TestMessage) -> TestMessage {
     let (first, mut entries, rest, certificate) = match message {
         Message::History { first, entries, rest, certificate } => (first, entries, rest, certificate),
+        Message::Chunk { snapshot, number, bytes } => return tampered_chunk(snapshot, number, bytes),
         Message::State(snapshot) => return tampered_state(snapshot),
         message => return message,
     };
@@ -405,12 +512,19 @@ fn tampered(message: TestMessage) -> TestMessage {
     Message::History { first, entries, rest, certificate }
 }
 
-/// Removes a remembered transaction from a state: a node that adopted the state would execute that transaction twice.
-fn tampered_state(mut snapshot: log::Snapshot<Checkpoint<Values>>) -> TestMessage {
-    if snapshot.state.done.rows.pop().is_some() {
-        Oracle::with(|oracle| oracle.count("tampered state", 1));
-    }
+/// Offers a state with other remembered transactions: a node that adopted it would execute a transaction twice.
+fn tampered_state(mut snapshot: SnapshotDescription) -> TestMessage {
+    snapshot.state.done = snapshot.state.machine;
+    Oracle::with(|oracle| oracle.count("tampered state", 1));
     Message::State(snapshot)
+}
+
+/// Removes the last bytes of some chunks.
+fn tampered_chunk(snapshot: Hash, number: u64, bytes: Option<Bytes>) -> TestMessage {
+    let is_tampered = number % 5 == 4;
+    Oracle::with(|oracle| oracle.count("tampered chunk", u64::from(is_tampered)));
+    let bytes = bytes.map(|bytes| if is_tampered { bytes.slice(..bytes.len() / 2) } else { bytes });
+    Message::Chunk { snapshot, number, bytes }
 }
 
 pub(super) struct TestNotary(pub(super) NodeId);

@@ -1,6 +1,7 @@
 //! The oracle: it passes the actions of all nodes to the properties, counts events, and keeps the violations.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 
 use holdoff_paxos::log::EntryPayload;
 use holdoff_paxos::{Configuration, NodeId, Slot};
@@ -43,6 +44,8 @@ pub(super) struct Oracle {
     txs: u128,
     /// The transactions that clients submit again later.
     pub(super) later: Vec<TxKey>,
+    /// The nodes that receive a snapshot, and its sources.
+    receiving: BTreeMap<NodeId, NodeId>,
     terms: Terms,
     pub(super) write_ahead: WriteAhead,
     durability: Durability,
@@ -121,8 +124,34 @@ impl Oracle {
         self.durability.stored(node, record);
     }
 
+    pub(super) fn history_head(&self) -> Slot {
+        self.history.head()
+    }
+
+    /// Notes from which node a node receives a snapshot, if it does.
+    pub(super) fn receiving(&mut self, node: NodeId, from: Option<NodeId>) {
+        match from {
+            Some(from) => drop(self.receiving.insert(node, from)),
+            None => drop(self.receiving.remove(&node)),
+        }
+    }
+
+    /// Returns true if a node sends a snapshot, or receives one.
+    pub(super) fn is_in_transfer(&self, node: NodeId, as_source: bool) -> bool {
+        if as_source {
+            self.receiving.values().any(|source| *source == node)
+        } else {
+            self.receiving.contains_key(&node)
+        }
+    }
+
     /// Notes that a node has lost these records.
     pub(super) fn crashed(&mut self, node: NodeId, lost: &[Record<KeyValue>]) {
+        let was_receiving = self.receiving.remove(&node).is_some();
+        let was_source = self.receiving.values().any(|source| *source == node);
+        self.count("crashed while receiving", u64::from(was_receiving));
+        self.count("source crashed", u64::from(was_source));
+        self.count("crashed in a transfer", u64::from(was_receiving || was_source));
         let was_ahead = self.write_ahead.crashed(node, lost);
         self.count("ahead of its disk", u64::from(was_ahead));
     }

@@ -10,12 +10,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::mem::discriminant;
 
+use bytes::Bytes;
 use fastrand::Rng;
 use holdoff_driver::{Driver, WriteOptions};
 use holdoff_ledger::machine::{Command, Facts, Goal, Key, KeyValue, Overlay, StateMachine};
 use holdoff_ledger::{
     Consistency, Hash, Head, HeadSignature, Input, Ledger, Message, MessageOf, Notary, Options, Output,
-    ReadId, Store, SubmissionId, TxId, TxKey,
+    OutputOf, ReadId, Recovered, SnapshotContent, Store, SubmissionId, TxId, TxKey, snapshot_id,
 };
 use holdoff_paxos::{Configuration, NodeId, Slot, log};
 use holdoff_testbed::fuzz::{cases, mutate, run_seeds};
@@ -94,9 +95,9 @@ fn mutated_snapshots_are_restored_exactly_or_rejected() {
     let goal = "=> +p(1, two, \"three\"), +p(1), +q(-1, \"\")".parse().unwrap();
     let (diff, _) = facts.execute(&Overlay::default(), &goal).unwrap();
     facts.apply(&diff).unwrap();
-    let snapshot = facts.snapshot();
+    let chunk = facts.chunks(1 << 20).next().unwrap();
     run_seeds(REPLAY, cases(1_000_000), |rng| {
-        let mut bytes = snapshot.clone();
+        let mut bytes = chunk.clone();
         for _ in 0..rng.usize(1..4) {
             let at = rng.usize(0..bytes.len());
             bytes[at] = rng.u8(..);
@@ -104,8 +105,8 @@ fn mutated_snapshots_are_restored_exactly_or_rejected() {
         if rng.bool() {
             bytes.truncate(rng.usize(0..=bytes.len()));
         }
-        if let Ok(state) = Facts::restore(&bytes) {
-            assert_eq!(state.snapshot(), bytes);
+        if let Ok(state) = Facts::restore([&bytes]) {
+            assert!(state.chunks(1 << 20).eq([bytes]));
         }
     });
 }
@@ -135,6 +136,7 @@ impl Notary for TestNotary {
 /// Three voters, and a fourth node that is a learner.
 struct Cluster {
     nodes: Vec<(Driver<Node>, Store<KeyValue>)>,
+    chunks: Vec<Chunks>,
     /// All messages that were ever sent.
     sent: Vec<TestMessage>,
     /// The head of the history, at each index at which a node stopped.
@@ -146,10 +148,63 @@ struct Cluster {
     is_unsigned: bool,
 }
 
-fn node(me: u128, store: Store<KeyValue>, now_us: u64) -> Node {
-    let options = Options { kept: 8, batch: 4, ..Options::default() };
+/// The chunks of snapshots on the disk of a node.
+#[derive(Clone, Default)]
+struct Chunks(BTreeMap<(Hash, u64), Bytes>);
+
+impl Chunks {
+    fn load(&self, snapshot: Hash, chunks: u64) -> Result<Box<SnapshotContent<KeyValue>>, u64> {
+        let chunks: Result<Vec<_>, _> =
+            (0..chunks).map(|number| self.0.get(&(snapshot, number)).ok_or(number)).collect();
+        let mut content = SnapshotContent::default();
+        drop(chunks?.into_iter().try_for_each(|chunk| content.add_chunk(chunk)));
+        Ok(Box::new(content))
+    }
+
+    /// Returns the content of a disk with this log.
+    fn recover(&self, store: Store<KeyValue>) -> Recovered<KeyValue> {
+        let id = snapshot_id(store.snapshot()).unwrap();
+        let content = *self.load(id, store.snapshot().state.chunks()).unwrap();
+        Recovered { content, ..store.into() }
+    }
+
+    /// Performs the outputs that concern chunks. Returns the input that a task leads to, or the other outputs.
+    fn perform(
+        &mut self,
+        node: &Node,
+        output: OutputOf<KeyValue>,
+    ) -> Result<Input<KeyValue>, Box<OutputOf<KeyValue>>> {
+        match output {
+            Output::SaveSnapshot(snapshot) => {
+                let content = node.unsaved_snapshot(snapshot);
+                let chunks: Vec<_> = content.iter().flat_map(|content| content.chunks(CHUNK_BYTES)).collect();
+                let count = chunks.len() as u64;
+                self.0.extend((0..).zip(chunks).map(|(number, chunk)| ((snapshot, number), chunk.into())));
+                Ok(Input::SnapshotSaved { snapshot, chunks: count })
+            }
+            Output::StoreChunk { snapshot, number, bytes } => {
+                self.0.insert((snapshot, number), bytes);
+                Ok(Input::ChunkStored { snapshot, number })
+            }
+            Output::LoadSnapshot(snapshot, chunks) => {
+                Ok(Input::SnapshotLoaded { snapshot, loaded: self.load(snapshot, chunks) })
+            }
+            Output::ReadChunk { to, snapshot, number } => {
+                let bytes = self.0.get(&(snapshot, number)).cloned();
+                Err(Box::new(Output::Send(to, Message::Chunk { snapshot, number, bytes })))
+            }
+            other => Err(Box::new(other)),
+        }
+    }
+}
+
+/// The size of the chunks of snapshots: small, so that a snapshot has several.
+const CHUNK_BYTES: usize = 64;
+
+fn node(me: u128, recovered: Recovered<KeyValue>, now_us: u64) -> Node {
+    let options = Options { kept: 8, batch: 4, chunk_bytes: CHUNK_BYTES, ..Options::default() };
     let roll = u32::MAX / 5 * u32::try_from(me).unwrap();
-    Ledger::new(NodeId(me), options, TestNotary(NodeId(me)), store, now_us, roll).unwrap()
+    Ledger::new(NodeId(me), options, TestNotary(NodeId(me)), recovered, now_us, roll).unwrap()
 }
 
 fn driver(node: Node) -> Driver<Node> {
@@ -160,7 +215,8 @@ impl Cluster {
     fn new() -> Self {
         let store = Node::empty(Configuration::new([1, 2, 3].map(NodeId)).unwrap());
         Self {
-            nodes: (1..=4).map(|me| (driver(node(me, store.clone(), 0)), store.clone())).collect(),
+            nodes: (1..=4).map(|me| (driver(node(me, store.clone().into(), 0)), store.clone())).collect(),
+            chunks: vec![Chunks::default(); 4],
             sent: Vec::new(),
             heads: BTreeMap::new(),
             queue: VecDeque::new(),
@@ -184,13 +240,20 @@ impl Cluster {
         let head = driver.core().state().head();
         assert_eq!(*self.heads.entry(head.index).or_insert(head.clone()), head);
         for output in driver.take_outputs() {
-            if let Output::Send(to, message) = output {
-                self.sent.push(message.clone());
-                let is_cut = self.is_learner_cut && (me == 4 || to.0 == 4);
-                let is_lost = self.is_unsigned && matches!(message, Message::SignatureShare(_));
-                if to.0 <= 4 && !is_cut && !is_lost {
-                    self.queue.push_back((NodeId(me as u128), to, message));
-                }
+            match self.chunks[me - 1].perform(self.nodes[me - 1].0.core(), output) {
+                Ok(input) => self.step(me, input),
+                Err(output) => self.send(me, *output),
+            }
+        }
+    }
+
+    fn send(&mut self, me: usize, output: OutputOf<KeyValue>) {
+        if let Output::Send(to, message) = output {
+            self.sent.push(message.clone());
+            let is_cut = self.is_learner_cut && (me == 4 || to.0 == 4);
+            let is_lost = self.is_unsigned && matches!(message, Message::SignatureShare(_));
+            if to.0 <= 4 && !is_cut && !is_lost {
+                self.queue.push_back((NodeId(me as u128), to, message));
             }
         }
     }
@@ -376,7 +439,7 @@ fn mutated_votes_and_certificates_do_not_change_a_node() {
 #[test]
 fn mutated_histories_lead_only_to_decided_states() {
     let mut cluster = cluster_with_history();
-    let store = cluster.nodes[3].1.clone();
+    let (store, disk) = (cluster.nodes[3].1.clone(), cluster.chunks[3].clone());
     let behind = cluster.nodes[3].0.core().state().index();
     let first = cluster.sent.len();
     cluster.is_learner_cut = false;
@@ -387,10 +450,16 @@ fn mutated_histories_lead_only_to_decided_states() {
     let messages = corpus(&cluster.sent[first..], |message| {
         matches!(
             message,
-            Message::Fetch { .. } | Message::History { .. } | Message::State(_) | Message::Submit { .. }
+            Message::Fetch { .. }
+                | Message::History { .. }
+                | Message::State(_)
+                | Message::Chunk { .. }
+                | Message::Submit { .. }
         )
     });
-    let learner = RefCell::new(node(4, store.clone(), now_us));
+    let disks = cluster.chunks.clone();
+    let restarted = || node(4, disk.recover(store.clone()), now_us);
+    let learner = RefCell::new((restarted(), disk.clone()));
     let (read, reached, refused) = (Cell::new(0_u64), Cell::new(0_u64), Cell::new(0_u64));
     let cases = cases(1_000_000);
     run_seeds(REPLAY, cases, |rng| {
@@ -400,9 +469,29 @@ fn mutated_histories_lead_only_to_decided_states() {
             return;
         }
         read.set(read.get() + 1);
-        let mut learner = learner.borrow_mut();
-        let voter = NodeId(rng.u128(1..=3));
-        drop(learner.step(now_us, rng.u32(..), Input::Message(voter, message)));
+        let (learner, chunks) = &mut *learner.borrow_mut();
+        // The chunks come from the node that has offered the snapshot.
+        let voter =
+            if matches!(message, Message::Chunk { .. } | Message::State(_)) { 1 } else { rng.u128(1..=3) };
+        let mut inputs = vec![Input::Message(NodeId(voter), message)];
+        while let Some(input) = inputs.pop() {
+            let step = learner.step(now_us, rng.u32(..), input);
+            let Ok((outputs, _)) = step.store(|_| Ok::<_, Infallible>(()));
+            for output in outputs {
+                match chunks.perform(learner, output).map_err(|output| *output) {
+                    Ok(input) => inputs.push(input),
+                    Err(Output::Send(_, Message::FetchChunk { snapshot, number })) => {
+                        let mut bytes = disks.iter().find_map(|it| it.0.get(&(snapshot, number)).cloned());
+                        if rng.u8(..) < 8 {
+                            bytes = bytes.map(|bytes| garble(rng, &[bytes.to_vec()]).into());
+                        }
+                        let chunk = Message::Chunk { snapshot, number, bytes };
+                        inputs.push(Input::Message(NodeId(1), chunk));
+                    }
+                    Err(_) => {}
+                }
+            }
+        }
         assert!(learner.divergence().is_none());
         if learner.state().index() > behind {
             let head = learner.state().head();
@@ -413,7 +502,7 @@ fn mutated_histories_lead_only_to_decided_states() {
             );
             reached.set(reached.get() + 1);
             refused.set(refused.get() + learner.counts().refused);
-            *learner = node(4, store.clone(), now_us);
+            (*learner, *chunks) = (restarted(), disk.clone());
         }
     });
     println!(

@@ -90,30 +90,34 @@ fn state<R: Made>(rng: &mut Rng) -> Table<R> {
     state
 }
 
+fn chunks<R: Made>(state: &Table<R>, limit: usize) -> Vec<Vec<u8>> {
+    state.chunks(limit).collect()
+}
+
 /// Asserts that state, hash and bytes are equal.
 fn assert_same<R: Made>(one: &Table<R>, other: &Table<R>) {
     assert_eq!(one, other);
     assert_eq!(one.hash(&none::<R>()), other.hash(&none::<R>()));
-    assert_eq!(one.snapshot(), other.snapshot());
+    assert_eq!(chunks(one, 64), chunks(other, 64));
 }
 
 fn a_snapshot_restores_the_state_and_its_hash<R: Made>(rng: &mut Rng) {
     let state = state::<R>(rng);
-    assert_same(&Table::restore(&state.snapshot()).unwrap(), &state);
+    assert_same(&Table::restore(chunks(&state, 64)).unwrap(), &state);
     let other = self::state::<R>(rng);
     let hashes = (state.hash(&none::<R>()), other.hash(&none::<R>()));
-    assert_eq!(state.snapshot() == other.snapshot(), hashes.0 == hashes.1);
+    assert_eq!(chunks(&state, 64) == chunks(&other, 64), hashes.0 == hashes.1);
 }
 
 fn a_damaged_snapshot_is_rejected<R: Made>(rng: &mut Rng) {
-    let snapshot = state::<R>(rng).snapshot();
-    let cut = &snapshot[..rng.usize(0..snapshot.len())];
-    assert!(Table::<R>::restore(cut).is_err());
-    assert!(Table::<R>::restore(&[&snapshot[..], &[0]].concat()).is_err());
-    let mut changed = snapshot.clone();
-    changed[rng.usize(0..snapshot.len())] ^= 1 << rng.u8(0..8);
-    if let Ok(other) = Table::<R>::restore(&changed) {
-        assert_eq!(other.snapshot(), changed, "a state has one snapshot");
+    // A state without rows has no chunk.
+    let Some(chunk) = chunks(&state::<R>(rng), 1 << 20).pop() else { return };
+    assert!(Table::<R>::restore([&chunk[..], &[0]].concat().chunks(chunk.len() + 1)).is_err());
+    let mut changed = chunk.clone();
+    changed[rng.usize(0..chunk.len())] ^= 1 << rng.u8(0..8);
+    changed.truncate(rng.usize(0..=chunk.len()));
+    if let Ok(other) = Table::<R>::restore([&changed]) {
+        assert_eq!(chunks(&other, 1 << 20), [changed], "a state has one snapshot");
     }
 }
 
@@ -317,6 +321,9 @@ fn a_diff_out_of_order_is_rejected() {
 
 #[test]
 fn a_snapshot_of_another_kind_is_refused() {
-    let why = Facts::restore(&KeyValue::default().snapshot()).unwrap_err().to_string();
+    let mut values = KeyValue::default();
+    let goal = vec![Command::Increment(Key::new("a").unwrap(), 1)];
+    values.apply(&values.execute(&Overlay::default(), &goal).unwrap().0).unwrap();
+    let why = Facts::restore(values.chunks(64)).unwrap_err().to_string();
     assert_eq!(why, "invalid snapshot of a `facts` table: it has another kind; fetch it from another node");
 }

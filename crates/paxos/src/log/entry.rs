@@ -107,6 +107,11 @@ impl Term {
         self.ballot.attempt()
     }
 
+    /// Returns the number by which terms with the same start and attempt are compared.
+    pub fn tie_breaker(self) -> u64 {
+        self.ballot.tie_breaker()
+    }
+
     /// Returns the leader of this term.
     pub fn leader(self) -> NodeId {
         self.ballot.member()

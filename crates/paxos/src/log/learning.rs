@@ -71,7 +71,8 @@ impl<V: Clone + EntrySize, S: Clone> Node<V, S> {
 }
 
 impl<V: Clone + EntrySize, S: Clone> Node<V, S> {
-    /// Handles a leader's snapshot, which replaces entries that the leader has compacted.
+    /// Handles a leader's offer of its snapshot, which replaces entries that the leader has compacted. The caller fetches the
+    /// state, and restores the snapshot then; this node acknowledges it with the next heartbeat.
     pub(super) fn handle_install_snapshot(
         &mut self,
         from: NodeId,
@@ -87,9 +88,10 @@ impl<V: Clone + EntrySize, S: Clone> Node<V, S> {
             return;
         }
         if slot > self.store.decided() {
-            self.install_snapshot(snapshot);
+            self.outputs.push(Output::SnapshotOffered(from, snapshot));
+        } else {
+            self.acknowledge(from, term, slot, inherited);
         }
-        self.acknowledge(from, term, slot, inherited);
     }
 
     /// Compacts the log: replaces the decided entries up to a slot with the state that they produced.

@@ -26,7 +26,7 @@ pub enum Message<V, S> {
     },
     /// A leader sends entries. Without entries the message is a heartbeat.
     Append(Append<V>),
-    /// A leader sends its snapshot, because it has compacted the entries that the follower needs.
+    /// A leader offers its snapshot, because it has compacted the entries that the follower needs.
     InstallSnapshot {
         /// The leader's term.
         term: Term,

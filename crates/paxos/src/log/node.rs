@@ -31,8 +31,8 @@ pub enum Input<V, S> {
         /// The entries.
         entries: Vec<Entry<V>>,
     },
-    /// This snapshot covers decided slots. The caller has verified a proof of it. A snapshot that ends at the same
-    /// entry as the current snapshot replaces it.
+    /// This snapshot covers decided slots. The caller has verified a proof of it, or a leader has offered it. A snapshot
+    /// that ends at the same entry as the current snapshot replaces it.
     RestoreSnapshot(Snapshot<S>),
     /// This is the state after a decided slot: the node drops the entries up to it.
     Compact {
@@ -71,6 +71,9 @@ pub enum Output<V, S> {
     ProposalRejected(Rejection),
     /// All slots up to this slot are decided: apply those that are not applied yet.
     Decided(Slot),
+    /// A leader offers this snapshot of decided slots. The caller fetches the state that belongs to it, and passes
+    /// [`Input::RestoreSnapshot`].
+    SnapshotOffered(NodeId, Snapshot<S>),
     /// A snapshot has replaced entries: restart the state machine from its state.
     Installed(Slot),
     /// This node has stepped down and told that node to start an election. Whether that node becomes leader depends on

@@ -18,7 +18,7 @@ const PROBE_BYTES: u64 = 1024;
 /// | probing | a probe: at most the next entry, if it is small; with each heartbeat and after each rejection | replicating | probing, after the follower's last slot |
 /// | replicating | new entries at once, within the window; after an acknowledgement, a heartbeat and an announcement the next batch, or an empty message | replicating | probing |
 /// | replicating, silent | an empty message with each heartbeat | replicating | probing |
-/// | installing a snapshot | the snapshot, and again after a rejection that comes later than some heartbeats; an empty message with each heartbeat | replicating, if it covers the snapshot | probing, if the follower has the slots of the snapshot |
+/// | installing a snapshot | an offer of the snapshot, and again after a rejection that comes later than some heartbeats; an empty message with each heartbeat | replicating, if it covers the snapshot | probing, if the follower has the slots of the snapshot |
 ///
 /// The leader begins to install a snapshot after a rejection or an acknowledgement, if it has compacted the entry before
 /// `next`. A silent follower, or one that is probed, thus receives one small message for each heartbeat.
@@ -37,7 +37,7 @@ enum ProgressState {
     Probing { next: Slot },
     /// The leader sends entries before it has acknowledgements for earlier ones.
     Replicating { next: Slot },
-    /// The follower stores a snapshot up to this slot.
+    /// The follower fetches a snapshot up to this slot.
     InstallingSnapshot { through: Slot, sent_us: u64 },
 }
 use ProgressState::{InstallingSnapshot, Probing, Replicating};
@@ -60,7 +60,7 @@ pub(super) enum Occasion {
 pub(super) enum NextSend {
     /// This many entries from a slot. Without entries it is a heartbeat.
     Entries { from: Slot, count: usize },
-    /// The leader's snapshot.
+    /// An offer of the leader's snapshot.
     Snapshot,
 }
 

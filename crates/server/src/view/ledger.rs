@@ -384,6 +384,10 @@ pub(crate) fn goal_text(goal: &GoalOf<DefaultMachine>) -> String {
         }
         Either::First(MembershipChange::Remove(key)) => format!("remove member {key}"),
         Either::First(MembershipChange::Move(key, address)) => format!("{key} moves to {address}"),
+        Either::First(MembershipChange::Recover { lost, through, comment }) => {
+            let lost: Vec<_> = lost.iter().map(ToString::to_string).collect();
+            format!("recover from the log up to {through} without {}: {comment}", lost.join(", "))
+        }
         Either::Second(Either::First(goal)) => goal.to_string(),
         Either::Second(Either::Second(commands)) => {
             let text = |command| serde_json::to_string(&CommandView::from(command)).unwrap_or_default();

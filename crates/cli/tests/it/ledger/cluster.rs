@@ -47,7 +47,12 @@ impl Daemon {
             None => vec!["init"],
         };
         words.extend(["--data", "data"]);
-        CommandOutput::of(&self.configured(&mut self.access.offline(&self.folder, &words)).output().unwrap())
+        self.offline(&words)
+    }
+
+    /// Runs a command of ledgers on the directory.
+    pub(crate) fn offline(&self, words: &[&str]) -> CommandOutput {
+        CommandOutput::of(&self.configured(&mut self.access.offline(&self.folder, words)).output().unwrap())
     }
 
     /// Returns the key and address of its node.
@@ -122,6 +127,14 @@ impl Daemon {
 
     pub(crate) fn resume(&self) {
         self.process.as_ref().unwrap().signal("-CONT");
+    }
+
+    /// Returns the resident memory of the process, in bytes.
+    pub(crate) fn memory(&self) -> u64 {
+        let status = format!("/proc/{}/status", self.process.as_ref().unwrap().id());
+        let status = std::fs::read_to_string(status).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
     }
 
     /// Returns the complete log.
@@ -214,6 +227,12 @@ impl Cluster {
             if output.code == 0 { Ok(()) } else { Err(output.err) }
         });
         self.until_all_vote();
+    }
+
+    /// Returns another daemon, which has no ledger and does not run yet.
+    pub(crate) fn new_daemon(&self, environment: &impl Environment) -> Daemon {
+        let number = self.daemons.len();
+        Daemon::new(environment.access(number), environment.node(number), self.folder.path(), number)
     }
 
     pub(crate) fn until_all_vote(&self) {

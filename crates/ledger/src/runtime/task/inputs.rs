@@ -1,13 +1,15 @@
 //! The envelopes that peers send.
 
+use std::cmp::Ordering;
+
 use holdoff_net::PublicKey;
 
 use super::{PeerStatus, ReceivedEnvelope, Task};
 use crate::ledger::{Input, MessageOf};
 use crate::runtime::roster::MembershipChange;
 use crate::runtime::wire::{AppliedHead, Envelope};
-use crate::runtime::{NodeMachine, NodeState, clock};
-use holdoff_paxos::NodeId;
+use crate::runtime::{Error, NodeMachine, NodeState, clock};
+use holdoff_paxos::{NodeId, Slot};
 
 impl<M: NodeMachine> Task<M> {
     /// Handles an envelope of a peer that has proved its key.
@@ -18,8 +20,18 @@ impl<M: NodeMachine> Task<M> {
             return;
         }
         match envelope {
-            Envelope::PeerStatus(head) => {
-                self.handle_status(from, PeerStatus { incarnation, head, at_us: clock::now_us() });
+            Envelope::PeerStatus(head, refounded) => {
+                let status = PeerStatus { incarnation, head, at_us: clock::now_us() };
+                match refounded.cmp(&self.refounded) {
+                    Ordering::Equal => self.handle_status(from, status),
+                    // The peer has missed a recovery, and stops when it receives this node's status.
+                    Ordering::Less => self.note_divergence(&from, head),
+                    // The entries of this node's voters would split the ledger.
+                    Ordering::Greater => {
+                        let start = refounded.map_or(Slot(0), |refounding| refounding.start);
+                        self.given_up = Some(Error::GivenUp { peer: from, start });
+                    }
+                }
             }
             Envelope::Message(bytes) => {
                 let id = NodeId::derive(from.as_bytes(), incarnation);
@@ -61,11 +73,17 @@ impl<M: NodeMachine> Task<M> {
     fn compare(&mut self, from: &PublicKey, theirs: AppliedHead) {
         let state = self.driver.core().state();
         if theirs.index == state.index() && theirs.hash != state.hash() {
-            self.counts.diverged += 1;
-            tracing::error!(
-                namespace = %self.namespace, peer = %from, index = %theirs.index, theirs = %theirs.hash, mine = %state.hash(),
-                "found a peer with another history: stop both nodes and compare their disks"
-            );
+            self.note_divergence(from, theirs);
         }
+    }
+
+    fn note_divergence(&mut self, from: &PublicKey, theirs: AppliedHead) {
+        let AppliedHead { index, hash } = theirs;
+        let mine = AppliedHead::of(self.driver.core().state());
+        self.counts.diverged += 1;
+        tracing::error!(
+            namespace = %self.namespace, peer = %from, %index, theirs = %hash, mine = %mine.hash, mine_index = %mine.index,
+            "found a peer with another history: stop both nodes and compare their disks"
+        );
     }
 }

@@ -33,7 +33,7 @@ impl<M: NodeMachine> Task<M> {
     /// Sends this node's status to all members of a small ledger. In a large ledger only the leader receives it.
     fn send_status(&mut self) {
         let state = self.driver.core().state();
-        let envelope = Envelope::PeerStatus(AppliedHead { index: state.index(), hash: state.hash() });
+        let envelope = Envelope::PeerStatus(AppliedHead::of(state), self.refounded);
         let others = self.address_book.members().into_iter().filter(|(key, _)| *key != self.key);
         let mut others: Vec<_> = others.collect();
         if others.len() >= SMALL_LEDGER && self.address_book.contains(&self.key) {
@@ -160,7 +160,7 @@ impl<M: NodeMachine> Task<M> {
             self.observe_leader();
         }
         let state = self.driver.core().state();
-        let head = AppliedHead { index: state.index(), hash: state.hash() };
+        let head = AppliedHead::of(state);
         let node_status =
             NodeStatus { head, leader: self.leader_key(), leads: self.driver.core().is_ready() };
         self.node_status.send_if_modified(|last| {
@@ -246,7 +246,7 @@ impl<M: NodeMachine> Task<M> {
             leader: self.leader_key(),
             term: (promised.start(), promised.attempt()),
             tenure: std::time::Duration::from_micros(now_us.saturating_sub(self.observed.leads_since_us)),
-            head: AppliedHead { index: state.index(), hash: state.hash() },
+            head: AppliedHead::of(state),
             state_hash: state.machine().second.hash(&<_>::default()),
             certified: self.driver.core().certified(),
             pending: self.driver.core().pending(),
@@ -260,7 +260,7 @@ impl<M: NodeMachine> Task<M> {
     fn member_status(&self, key: PublicKey, member: LedgerMember, now_us: u64) -> MemberStatus {
         let is_me = key == self.key;
         let state = self.driver.core().state();
-        let mine = AppliedHead { index: state.index(), hash: state.hash() };
+        let mine = AppliedHead::of(state);
         let status = self
             .peer_statuses
             .get(&key)

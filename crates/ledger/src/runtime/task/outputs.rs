@@ -6,9 +6,11 @@ use holdoff_paxos::{NodeId, Slot};
 use tokio::sync::oneshot;
 
 use super::{HistoryReply, LeaderError, LeaderReply, Task};
-use crate::ledger::{Input, MessageOf, Output, OutputOf};
+use crate::entry::Hash;
+use crate::ledger::{Input, Message, MessageOf, Output, OutputOf};
 use crate::machine::Either;
 use crate::metrics;
+use crate::runtime::snapshots::{ChunkRead, SnapshotJob};
 use crate::runtime::wire::{Envelope, LeaderCommand, Packet};
 use crate::runtime::{HistoryEntry, NodeMachine, NodeState, TransferRejection, clock};
 
@@ -20,6 +22,23 @@ impl<M: NodeMachine> Task<M> {
                     self.send_packet(&key, &address, packet);
                 }
             }
+            Output::SaveSnapshot(id) => {
+                if let Some(content) = self.driver.core().unsaved_snapshot(id) {
+                    self.begin(SnapshotJob::Save(id, content));
+                }
+            }
+            Output::ExpectSnapshot(snapshot) => {
+                if let Some(snapshot) = &snapshot {
+                    let (index, chunks) = (snapshot.last.slot, snapshot.state.chunks);
+                    tracing::info!(namespace = %self.namespace, %index, chunks, "began to receive a snapshot");
+                }
+                self.begin(SnapshotJob::Expect(snapshot));
+            }
+            Output::StoreChunk { snapshot, number, bytes } => {
+                self.begin(SnapshotJob::Store { snapshot, number, bytes });
+            }
+            Output::LoadSnapshot(id, chunks) => self.begin(SnapshotJob::Load(id, chunks)),
+            Output::ReadChunk { to, snapshot, number } => self.read_chunk(to, snapshot, number),
             Output::Compacted(through) => {
                 // Each request for a snapshot has one output, in order.
                 if let Some(caller) = self.compact_callers.pop_front() {
@@ -74,6 +93,31 @@ impl<M: NodeMachine> Task<M> {
                 tracing::error!(namespace = %self.namespace, %divergence, "stopped after a divergence: check the disk of this node");
             }
         }
+    }
+
+    fn begin(&self, job: SnapshotJob<NodeState<M>>) {
+        if let Some(snapshots) = &self.snapshots {
+            snapshots.begin(job);
+        }
+    }
+
+    /// Sends a chunk, outside this task.
+    fn read_chunk(&self, to: NodeId, snapshot: Hash, number: u64) {
+        let (Some(snapshots), Some((key, address))) = (&self.snapshots, self.address_book.find(to)) else {
+            return;
+        };
+        let (peers, ledger, incarnation) = (self.peers.clone(), self.ledger, self.incarnation);
+        let reply = move |bytes| {
+            let message: MessageOf<NodeState<M>> = Message::Chunk { snapshot, number, bytes };
+            if let Ok(bytes) = holdoff_net::encode(&message) {
+                peers.send(
+                    &key,
+                    &address,
+                    Packet { ledger, incarnation, envelope: Envelope::Message(bytes) },
+                );
+            }
+        };
+        snapshots.read(ChunkRead { snapshot, number, reply: Box::new(reply) });
     }
 
     pub(super) fn addressed(

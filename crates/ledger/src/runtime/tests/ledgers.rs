@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{CONDITION_TIMEOUT, Cluster, NAME, TestNode, add, admit, submit, sum, until};
-use crate::machine::Either;
+use crate::machine::{Command, Either, Key, Value};
 use crate::runtime::wire::{Envelope, Packet};
 use crate::runtime::{DefaultMachine, Error, Host, Node, PeerAddress, Role, TransferRejection, create, join};
 use crate::{Consistency, Outcome, Slot};
@@ -267,6 +267,40 @@ async fn a_voter_is_reached_at_its_new_address() {
         let other = cluster.nodes[0].node().await;
         moves(&mut cluster.nodes[at], &other).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_node_receives_a_state_that_is_longer_than_a_message() {
+    const ROWS: usize = 1100;
+    let mut first = TestNode::new().await;
+    let node = first.host().create(NAME).unwrap();
+    let key = |row: usize| Key::new(format!("row {row}")).unwrap();
+    let text = Value::text("x".repeat(crate::machine::limits::TEXT_BYTES)).unwrap();
+    for row in (0..ROWS).step_by(55) {
+        let put = |row| Command::Put(key(row), text.clone());
+        let goal = Either::Second((row..row + 55).map(put).collect());
+        let outcome = node.submit(node.new_tx().unwrap(), goal, CONDITION_TIMEOUT).await.unwrap();
+        assert!(matches!(outcome, Outcome::Committed { .. }), "{outcome:?}");
+    }
+    node.compact().await.unwrap();
+    // After a restart the node has no entries that it could send instead.
+    first.kill();
+    first.start().await;
+    let (node, reader) = (first.node().await, TestNode::new().await);
+    admit(&node, reader.host().contact(), "reader", false).await;
+    reader.host().join(NAME, &[first.host().contact()]).unwrap();
+    let new = reader.node().await;
+    let index = node.index();
+    until("the new node has the state", || async {
+        let status = new.status().await.unwrap();
+        if status.head.index >= index { Ok(()) } else { Err(status) }
+    })
+    .await
+    .unwrap();
+    let goal = Either::Second(vec![Command::Get(key(ROWS - 1))]);
+    let (_, answer) = new.read(goal, Consistency::Local, CONDITION_TIMEOUT).await.unwrap();
+    assert_eq!(answer, Ok(Either::Second(vec![Some(text)])));
+    assert_eq!(new.status().await.unwrap().core.states, 1);
 }
 
 #[test]

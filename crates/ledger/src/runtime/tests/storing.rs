@@ -17,13 +17,19 @@ fn compact_answers_only_after_the_snapshot_is_on_disk() {
     let store = Ledger::<KeyValue, NodeNotary>::empty(Configuration::new([me]).unwrap());
     let mut options = Options::default();
     options.log.early = true;
-    let ledger = Ledger::<KeyValue, _>::new(me, options, notary, store, 0, 0).unwrap();
+    let ledger = Ledger::<KeyValue, _>::new(me, options, notary, store.into(), 0, 0).unwrap();
     let mut driver = Driver::new(ledger, WriteOptions::default());
     for now_us in (0..10_000_000).step_by(25_000) {
         driver.step(now_us, &mut || 0, Input::Tick);
         driver.write_through(now_us, &mut || 0, |_| Ok::<_, ()>(())).unwrap();
     }
     driver.take_outputs();
+    driver.step(10_000_000, &mut || 0, Input::Compact);
+    let outputs = driver.take_outputs();
+    let [Output::SaveSnapshot(snapshot), Output::Compacted(Slot(0))] = outputs[..] else {
+        panic!("{outputs:?}")
+    };
+    driver.step(10_000_000, &mut || 0, Input::SnapshotSaved { snapshot, chunks: 1 });
     driver.step(10_000_000, &mut || 0, Input::Compact);
     assert!(driver.take_outputs().is_empty(), "the snapshot is not on disk");
     let write = driver.begin_write(10_000_000).unwrap();

@@ -48,7 +48,7 @@ impl Liar {
         let (peers, id) = (Peers::new(key), NodeId::derive(contact.key.as_bytes(), incarnation));
         let liar = Self { peers, victim: test_node.host().contact(), node: node.clone(), id, incarnation };
         let head = wire::AppliedHead::default();
-        liar.send(Envelope::PeerStatus(head));
+        liar.send(Envelope::PeerStatus(head, None));
         until("the roster has its incarnation", || async {
             let status = node.status().await.unwrap();
             status
@@ -82,9 +82,12 @@ async fn forged_messages_are_rejected_and_counted() {
         hash: before.head.hash,
         term: Term::new(Slot(1), 9, liar.id),
         start: Slot(1),
-        voters: crate::runtime::LedgerInfo { ledger: node.ledger(), founder: before.node }.voters().unwrap(),
+        voters: crate::runtime::LedgerInfo { ledger: node.ledger(), founder: before.node, refounded: None }
+            .voters()
+            .unwrap(),
         machine: before.state_hash,
         done: before.state_hash,
+        bytes: 0,
     };
     let signature = HeadSignature(vec![1; 100]);
     let certificate = Certificate { head: head.clone(), signatures: vec![(before.node, signature.clone())] };

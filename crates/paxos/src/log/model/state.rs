@@ -420,6 +420,7 @@ impl State {
             match output {
                 Output::Send(to, message) => self.send(at, to, message),
                 Output::Decided(slot) => self.decide(at, slot),
+                Output::SnapshotOffered(_, snapshot) => self.step(at, Input::RestoreSnapshot(snapshot)),
                 _ => {}
             }
         }

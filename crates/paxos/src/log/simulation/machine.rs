@@ -11,7 +11,7 @@ use holdoff_testbed::fault::is_injected;
 use super::oracle::Oracle;
 use super::{FAULTS_US, QUIET_US};
 use crate::log::faults::FaultyNode;
-use crate::log::{Entry, Input, Message, Node, Options, Output, Record, Store};
+use crate::log::{Entry, Input, Message, Node, Options, Output, Record, Snapshot, Store};
 use crate::{Configuration, NodeId, Slot};
 
 pub(super) type State = u64;
@@ -84,7 +84,8 @@ fn number(node: NodeId) -> kernel::NodeId {
 impl SimHost for LogHost {
     type Core = WatchedNode;
     type Message = Message<u64, State>;
-    type Timer = ();
+    /// The arrival of a state that belongs to an offered snapshot, or the next tick.
+    type Timer = Option<Snapshot<State>>;
     type Store = Disk;
 
     fn start(Disk(store): &mut Disk, boot: &mut Boot<'_, '_, Self>) -> (Self, WatchedNode) {
@@ -95,7 +96,7 @@ impl SimHost for LogHost {
         let options = Options { early: Oracle::with(|oracle| oracle.plan.early), ..OPTIONS };
         let node = Node::new(name(boot.me()), options, store, now_us, roll);
         let first_us = boot.rng().between(1, TICK_US);
-        boot.set_timer(first_us, ());
+        boot.set_timer(first_us, None);
         let mut host = Self { applied, led: false };
         host.apply(&node, node.store().decided());
         (host, WatchedNode(FaultyNode(node)))
@@ -106,9 +107,12 @@ impl SimHost for LogHost {
         turn.step(Input::Message(name(from), message));
     }
 
-    fn wake(&mut self, (): (), turn: &mut Turn<'_, '_, Self>) {
+    fn wake(&mut self, snapshot: Self::Timer, turn: &mut Turn<'_, '_, Self>) {
         note_time(turn);
-        turn.set_timer(TICK_US, ());
+        if let Some(snapshot) = snapshot {
+            return turn.step(Input::RestoreSnapshot(snapshot));
+        }
+        turn.set_timer(TICK_US, None);
         turn.step(Input::Tick);
         self.submit_requests(turn);
     }
@@ -117,6 +121,10 @@ impl SimHost for LogHost {
         match output {
             Output::Send(to, message) => turn.send(number(to), message),
             Output::Decided(slot) => self.apply(turn.core().node(), slot),
+            Output::SnapshotOffered(_, snapshot) => {
+                let after_us = turn.rng().between(1, 4 * OPTIONS.heartbeat_us);
+                turn.set_timer(after_us, Some(snapshot));
+            }
             Output::Installed(slot) => {
                 Oracle::with(|oracle| oracle.ran.installed += 1);
                 self.apply(turn.core().node(), slot);

@@ -125,6 +125,9 @@ impl TestCluster {
                         self.queue.push_back((NodeId(node), to, message));
                     }
                 }
+                Output::SnapshotOffered(_, snapshot) => {
+                    rest.extend(self.step(node, Input::RestoreSnapshot(snapshot)));
+                }
                 other => rest.push(other),
             }
         }

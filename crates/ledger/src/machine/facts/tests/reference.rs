@@ -126,7 +126,7 @@ impl<V: Values> Made<V> {
 pub(super) fn all(facts: &Facts) -> BTreeSet<Fact> {
     // The smallest possible fact, so that the view starts at the first row.
     let start = Fact::new(Symbol::new("A").unwrap(), Vec::new()).unwrap();
-    let restored = Facts::restore(&facts.snapshot()).unwrap();
+    let restored = Facts::restore(facts.chunks(256)).unwrap();
     let over = Overlay::default();
     restored.view(&over).starting_at(&start).map(|(fact, ())| fact.clone()).collect()
 }
