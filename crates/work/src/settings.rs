@@ -267,7 +267,11 @@ fn cool_down() -> Policy {
     let growth = Growth::exponential(Duration::from_secs(1), 2.0);
     // These numbers are valid; a test of the gates depends on them.
     let jitter = Jitter::Scaled { low: 0.5, high: 1.5 };
-    Policy::builder(growth).jitter(jitter).cap(Duration::from_secs(5)).build().unwrap_or_else(|_| Policy::standard())
+    Policy::builder(growth)
+        .jitter(jitter)
+        .cap(Duration::from_secs(5))
+        .build()
+        .unwrap_or_else(|_| Policy::standard())
 }
 
 impl Settings {

@@ -224,10 +224,10 @@ fn filter_to_act_on(visitor: &Visitor, query: &PageQuery) -> Result<StepFilter, 
         filter.step = Some(step.parse().map_err(wrong)?);
     }
     // A token of one namespace limits the filter; that is not a choice of the visitor.
-    let chosen = match query.get("namespace") {
-        "" => StepFilter { namespace: None, ..filter.clone() },
-        _ => filter.clone(),
-    };
+    let mut chosen = filter.clone();
+    if query.get("namespace").is_empty() {
+        chosen.namespace = None;
+    }
     if chosen == StepFilter::default() {
         let detail = "no filter is set, so that all steps would match; select at least a state";
         return Err(Problem::new(Kind::InvalidQuery, detail));

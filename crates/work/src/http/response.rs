@@ -97,14 +97,14 @@ pub(super) fn output(
     };
     let payload = payload(&HttpOutput { status, body, bytes })?;
     if payload.bytes.len() > max_output {
-        return without_body(status, length, format!("exceeds work.max_output ({max_output} bytes)"));
+        return without_body(status, length, &format!("exceeds work.max_output ({max_output} bytes)"));
     }
     Ok(StepOutput::whole(payload))
 }
 
 /// Creates the output of a step whose response is too long to be kept. The destination has done what the request asked
 /// for, so the step has succeeded.
-pub(super) fn without_body(status: u16, bytes: Option<u64>, why: String) -> Result<StepOutput, Fault> {
+pub(super) fn without_body(status: u16, bytes: Option<u64>, why: &str) -> Result<StepOutput, Fault> {
     let payload = payload(&HttpOutput { status, body: Body::Nothing, bytes })?;
     Ok(StepOutput { payload, note: format!("the body of the response was dropped: it {why}") })
 }

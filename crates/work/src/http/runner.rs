@@ -179,7 +179,7 @@ impl HttpRunner {
             Ok(()) => response::output(status, response.headers(), body, secret, self.max_output),
             Err(Unread::TooLong) => {
                 let why = format!("exceeds http.max_response ({} bytes)", self.max_response);
-                response::without_body(status, announced, why)
+                response::without_body(status, announced, &why)
             }
             Err(Unread::Interrupted(error)) => return Err(response::classify(&error, &destination)),
         }

@@ -305,9 +305,9 @@ async fn write(shared: &Shared, reports: &[Report], lanes: &[Option<Arc<KnownLan
     };
     if reports.len() > 1 {
         let half = reports.len() / 2;
-        for (reports, lanes) in [(&reports[..half], &lanes[..half]), (&reports[half..], &lanes[half..])] {
-            Box::pin(write(shared, reports, lanes)).await;
-        }
+        let ((first, second), (first_lanes, second_lanes)) = (reports.split_at(half), lanes.split_at(half));
+        Box::pin(write(shared, first, first_lanes)).await;
+        Box::pin(write(shared, second, second_lanes)).await;
     } else {
         tracing::error!(%error, step = %first.step, "failed to write a report; the step is rescued when its lease expires");
     }
