@@ -261,6 +261,10 @@ async fn a_read_only_session_changes_nothing(stores: Stores) {
         assert!(!page.contains("theirs"), "{place}: {page}");
     }
     assert!(look(&daemon, "/steps", &session).await.text().await.unwrap().contains("ours"));
+    // The token's namespace is not a filter that the administrator has chosen.
+    let all = send(&daemon, "/steps/act", &session, &[("action", "cancel")]).await;
+    assert_eq!(all.status(), StatusCode::BAD_REQUEST);
+    assert!(all.text().await.unwrap().contains("all steps would match"));
     let paused = send(&daemon, "/queues/pause", &session, &form).await;
     assert_eq!(paused.status(), StatusCode::FORBIDDEN);
     let paused =
