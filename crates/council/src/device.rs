@@ -5,6 +5,7 @@
 //! once, and those that wait for the disk. All kinds of operations take the same path: build → prepare → accept → resolve →
 //! wait. A wait is only a time to [wake at](Device::wake_at); meanwhile the device processes every message.
 
+mod access;
 mod deciding;
 #[cfg(test)]
 mod faults;
@@ -21,6 +22,7 @@ mod upkeep;
 
 use std::collections::BTreeMap;
 
+use access::Removal;
 use holdoff_driver::{Core, Roll};
 use holdoff_paxos::{NodeId, Slot};
 
@@ -63,6 +65,7 @@ pub struct Device<M: Machine> {
     learning: Learning,
     round_trip: RoundTrip,
     upkeep: Upkeep,
+    removal: Removal,
     counts: DeviceCounters,
     /// Whether no step has run since the start of the process.
     is_new: bool,
@@ -96,6 +99,7 @@ impl<M: Machine> Device<M> {
             used: UsedAttempts::default(),
             learning: Learning::default(),
             upkeep: Upkeep::default(),
+            removal: Removal::default(),
             counts: DeviceCounters::default(),
             is_new: true,
         }
@@ -202,8 +206,11 @@ impl<M: Machine> Device<M> {
             }
             AcceptorReply::Voted { slot, vote } => self.votes(from, [(slot, vote)], out),
             AcceptorReply::History { votes, latest } => self.history(from, votes, latest, out),
-            AcceptorReply::Compacted { slot, digest } => self.compacted(from, slot, digest, out),
-            AcceptorReply::Snapshot(snapshot) => self.install(snapshot, out),
+            AcceptorReply::Report(report) => self.reported(from, report, out),
+            AcceptorReply::Snapshot { snapshot, certificate } => {
+                self.pass_on(&snapshot, &certificate, out);
+                self.install(snapshot, out);
+            }
             AcceptorReply::Posted { id } => self.posted(from, id, out),
             AcceptorReply::Refused { slot, why } => self.refused(from, slot, why, out),
             // Mail is for a participant that is not a device yet.
@@ -263,6 +270,15 @@ impl<M: Machine> std::fmt::Debug for Device<M> {
             .field("round", &self.round)
             .field("pending", &self.pending.keys().collect::<Vec<_>>())
             .field("counts", &self.counts)
+            .field(
+                "DBG",
+                &(
+                    &self.upkeep,
+                    self.state.access(),
+                    self.state.compacted_digest(),
+                    self.state.machine().member_keys(),
+                ),
+            )
             .finish_non_exhaustive()
     }
 }

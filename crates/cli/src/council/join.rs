@@ -71,7 +71,7 @@ pub(super) async fn init(
     }
     writeln!(out, "{council}")?;
     anstream::eprintln!(
-        "Other devices join with `holdoff council join {council} --acceptor {}`. Keep the id secret from all others.",
+        "Other devices join with `holdoff council join {council} --acceptor {}`.",
         acceptors.first().map(ToString::to_string).unwrap_or_default()
     );
     Ok(ExitCode::SUCCESS)

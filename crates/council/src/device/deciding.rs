@@ -14,7 +14,7 @@ use super::round::{Lookahead, Phase, RequestTiming};
 use super::{Device, Out, Record};
 use crate::council_acceptor::MAX_ATTEMPT_JUMP;
 use crate::machine::Machine;
-use crate::{AcceptorRequest, Batch, RequestRefusal, SignedOperation, SlotValue};
+use crate::{AcceptorRequest, AccessChange, Batch, RequestRefusal, SignedOperation, SlotValue};
 
 /// The time at which a request may leave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -211,7 +211,7 @@ impl<M: Machine> Device<M> {
     /// Proposes the pending operations of this device and the announced ones of others. If there are none, keeps
     /// the promise for later.
     fn propose(&mut self, free: Free, out: &mut Out<'_, M::Change>) {
-        let operations = self.gather();
+        let (operations, access) = self.gather();
         let withdrawn = self.withdrawn();
         if operations.is_empty() && withdrawn.is_empty() {
             self.round.phase = Phase::Ready(free);
@@ -224,15 +224,15 @@ impl<M: Machine> Device<M> {
         let when = if self.may_be_sent(&operations) { when } else { When::Stored };
         let nonce = u64::from((out.roll)()) << 32 | u64::from((out.roll)());
         let batch = Batch { previous: self.state.chain(), operations, withdrawn, nonce };
-        match SlotValue::sign(self.state.council(), self.round.slot, &batch, &*self.signer) {
+        match SlotValue::sign(self.state.council(), self.round.slot, &batch, access, &*self.signer) {
             Ok(value) => self.start_accepting(free.propose(value), ahead, when, out),
             Err(_) => self.round.phase = Phase::Ready(free),
         }
     }
 
     /// Collects the operations for a value: the device's own first, then the announced ones. Takes only operations
-    /// that can be applied one after the other.
-    fn gather(&mut self) -> Vec<SignedOperation> {
+    /// that can be applied one after the other. Returns also the change of the members that they make.
+    fn gather(&mut self) -> (Vec<SignedOperation>, Option<AccessChange>) {
         let own = self.build_own();
         let own = own.into_iter().take(if self.options.shares { self.options.batch } else { 1 });
         let others = self.announced.iter().filter(|other| !self.pending.contains_key(&other.id));
@@ -248,7 +248,8 @@ impl<M: Machine> Device<M> {
                 gathered.push(operation);
             }
         }
-        gathered
+        let access = self.state.access_change(&trial);
+        (gathered, access)
     }
 
     /// Requests the promise of the next slot together with the votes for this slot, if this device is the only
@@ -348,7 +349,13 @@ impl<M: Machine> Device<M> {
         for to in silent {
             out.request(*to, AcceptorRequest::Decided { slot, vote: vote.clone() });
         }
+        let access = self.state.access();
+        let acceptors: Vec<_> = self.state.machine().acceptors().keys().copied().collect();
         self.learned(vote.value, out);
+        // The acceptors that have voted do not know yet that the value is decided.
+        for to in acceptors {
+            self.report_access(to, access, out);
+        }
         // The promise holds only if the same acceptors decide the next slot.
         if self.round.slot == slot.next() && self.round.is_resting() && self.state.configuration() == before {
             match ahead {
@@ -399,6 +406,10 @@ impl<M: Machine> Device<M> {
         match why {
             // A refusal without a slot concerns a mail message for which there was no room.
             RequestRefusal::Full if slot.is_some() => self.is_full_at(from, out),
+            RequestRefusal::UnknownCouncil => self.introduce(from, out),
+            RequestRefusal::NotMember { access, removed_in } => {
+                self.not_a_member(from, access, removed_in, out);
+            }
             RequestRefusal::AttemptTooHigh { highest } if slot == Some(self.round.slot) => {
                 self.raise_attempt(from, highest, out);
             }

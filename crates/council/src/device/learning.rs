@@ -18,7 +18,7 @@ use holdoff_paxos::{Configuration, NodeId, Slot, Tally};
 use super::round::Phase;
 use super::{Device, Out, Output, Record, Round};
 use crate::machine::Machine;
-use crate::{AcceptorRequest, CouncilSnapshot, CouncilState, Digest, SlotValue};
+use crate::{AcceptorReport, AcceptorRequest, CouncilSnapshot, CouncilState, Digest, SlotValue};
 
 /// The reports about slots that this device has not applied yet.
 #[derive(Debug, Default)]
@@ -158,6 +158,7 @@ impl<M: Machine> Device<M> {
             if self.learning.was_mine {
                 self.send_snapshot_now(out);
             }
+            self.endorse_at_all(out);
         }
         out.store_later(Record::Snapshot(snapshot));
     }
@@ -209,18 +210,18 @@ impl<M: Machine> Device<M> {
         }
     }
 
-    /// Processes an acceptor's report that it has a snapshot up to this slot and no slots before.
-    pub(super) fn compacted(
-        &mut self,
-        from: NodeId,
-        slot: Slot,
-        digest: Digest,
-        out: &mut Out<'_, M::Change>,
-    ) {
+    /// Processes an acceptor's report of its snapshot, and of what it knows about the members.
+    pub(super) fn reported(&mut self, from: NodeId, report: AcceptorReport, out: &mut Out<'_, M::Change>) {
         let Some(configuration) = self.state.configuration() else { return };
         if configuration.contains(from) {
-            self.upkeep.has_floor(from, slot);
+            self.upkeep.note_report(from, report);
+            self.report_access(from, report.access, out);
+            self.endorse_compaction(from, out);
+            if report.is_full {
+                self.is_full_at(from, out);
+            }
         }
+        let (slot, digest) = (report.floor, report.digest);
         if slot <= self.state.applied() {
             return;
         }
@@ -232,7 +233,7 @@ impl<M: Machine> Device<M> {
             reporters.insert(from);
         }
         if is_majority(reporters, &configuration) {
-            out.request(from, AcceptorRequest::Snapshot);
+            out.request(from, AcceptorRequest::Snapshot { offered: None });
         }
     }
 

@@ -38,6 +38,7 @@ pub(super) enum Phase {
 
 /// The promise of the next slot, requested together with the votes for this one.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a device has one value of this type")]
 pub(super) enum Lookahead {
     /// Not requested, or refused.
     No,

@@ -1,6 +1,6 @@
 //! The built-in machine: the list of a council's members, and of its acceptors.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use holdoff_paxos::{MAX_ACCEPTORS, NodeId, Slot};
@@ -249,6 +249,10 @@ impl Machine for Members {
         let change =
             postcard::from_bytes(body).map_err(|_| InvalidOperation::because("it cannot be decoded"))?;
         self.change(author, change, position)
+    }
+
+    fn member_keys(&self) -> BTreeSet<PublicKey> {
+        self.members.keys().copied().collect()
     }
 
     fn may_propose(&self, key: &PublicKey) -> bool {

@@ -7,7 +7,7 @@ use holdoff_disk::DiskError;
 use holdoff_policy::{Class, ClassMap, Classify, Failure};
 
 use crate::machine::InvalidOperation;
-use crate::{CouncilId, PublicKey};
+use crate::{CouncilId, PublicKey, RequestRefusal};
 
 /// The error of a device. Each variant says whether anything has changed.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +61,17 @@ pub enum Error {
     /// An acceptor cannot be reached, or has another key.
     #[error(transparent)]
     Net(#[from] holdoff_net::Error),
+    /// An acceptor refuses the council. The council does not count on it.
+    #[error(
+        "acceptor {} refuses the council: {why}. If another client has introduced the council there, start the acceptor \
+         with an empty store, or use another acceptor", .acceptor.short()
+    )]
+    Refused {
+        /// The acceptor.
+        acceptor: PublicKey,
+        /// The reason.
+        why: RequestRefusal,
+    },
     /// The operation is impossible.
     #[error(transparent)]
     Invalid(#[from] InvalidOperation),

@@ -68,7 +68,7 @@ impl Joining {
 
     /// Waits for an invitation at these acceptors, and installs the state of the council.
     ///
-    /// Any client that knows a council's id can post mail. With `by`, the device accepts only an invitation that this key
+    /// Any member of the council can post mail. With `by`, the device accepts only an invitation that this key
     /// has signed. Without `by`, it accepts an invitation if its sender is a member of the described council, or if that
     /// council has added this device. Cancel-safe: the mail stays at the acceptors.
     pub async fn wait<M: Machine>(
@@ -120,7 +120,9 @@ impl Joining {
             }
             let snapshot = match start {
                 Start::Snapshot(snapshot) => Some(snapshot),
-                Start::Acceptors(acceptors) => self.agreed(&acceptors, council, options).await,
+                Start::Acceptors(acceptors, invited) => {
+                    self.agreed(&acceptors, invited, council, options).await
+                }
             };
             let state = snapshot.and_then(|snapshot| CouncilState::<M>::restore(council, &snapshot));
             let Some(state) = state else { continue };
@@ -174,10 +176,11 @@ impl Joining {
             .ok()
     }
 
-    /// Returns the snapshot that a majority of these acceptors has.
+    /// Returns the snapshot with this hash, or else the one that a majority of these acceptors has stored.
     async fn agreed(
         &self,
         acceptors: &[AcceptorInfo],
+        invited: Digest,
         council: CouncilId,
         options: &LinkOptions,
     ) -> Option<CouncilSnapshot> {
@@ -185,13 +188,16 @@ impl Joining {
         let mut kept: BTreeMap<Digest, (Tally, CouncilSnapshot)> = BTreeMap::new();
         for acceptor in acceptors {
             let Ok((link, _)) = link(&self.key, acceptor.key, &acceptor.address, options) else { continue };
-            let reply = self.call(&link, council, AcceptorRequest::Snapshot).await;
+            let reply = self.call(&link, council, AcceptorRequest::Snapshot { offered: Some(invited) }).await;
             for reply in reply
                 .filter(|reply| reply.incarnation == acceptor.incarnation)
                 .into_iter()
                 .flat_map(|it| it.replies)
             {
-                let AcceptorReply::Snapshot(snapshot) = reply else { continue };
+                let AcceptorReply::Snapshot { snapshot, .. } = reply else { continue };
+                if snapshot.digest() == invited {
+                    return Some(snapshot);
+                }
                 let (tally, _) = kept.entry(snapshot.digest()).or_insert((Tally::default(), snapshot));
                 tally.count(acceptor.id(), &configuration);
             }

@@ -40,10 +40,10 @@ const MAIL: Rows = TableDefinition::new("mail");
 
 const RESERVED: [&str; 2] = ["reserved slot", "reserved attempt"];
 
-/// The format of the tables. A release reads its own format and earlier ones. Formats before the second were never
+/// The format of the tables. A release reads its own format and earlier ones. Formats before the third were never
 /// released.
-const FORMAT: u64 = 2;
-const FIRST: u64 = 2;
+const FORMAT: u64 = 3;
+const FIRST: u64 = 3;
 const SCHEMA: StoreSchema =
     StoreSchema { metadata: METADATA, formats: FIRST..=FORMAT, cache_bytes: 4 * 1024 * 1024, create_tables };
 

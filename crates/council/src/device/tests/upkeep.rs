@@ -3,14 +3,14 @@
 use super::bench::{Bench, add, id};
 use super::*;
 use crate::machine::CouncilChange;
-use crate::{AcceptorRequest, CouncilSnapshot, Digest};
+use crate::{AcceptorReport, AcceptorRequest, CouncilSnapshot};
 
 const SECOND: u64 = 1_000 * MS;
 
 /// Returns the acceptors to which the device sent a snapshot, with the slot of the snapshot.
 fn snapshots_sent(outputs: &[Output]) -> Vec<(NodeId, Slot)> {
     let snapshots_sent = outputs.iter().filter_map(|output| match output {
-        Output::Send { to, request: AcceptorRequest::Compact { snapshot } } => Some((*to, snapshot.slot)),
+        Output::Send { to, request: AcceptorRequest::Compact { snapshot, .. } } => Some((*to, snapshot.slot)),
         _ => None,
     });
     snapshots_sent.collect()
@@ -30,7 +30,7 @@ fn ended(outputs: &[Output]) -> usize {
 
 /// Creates an acceptor's report of the last slot of its snapshot.
 fn floor(slot: Slot) -> AcceptorReply {
-    AcceptorReply::Compacted { slot, digest: Digest::default() }
+    AcceptorReply::Report(AcceptorReport { floor: slot, ..AcceptorReport::default() })
 }
 
 fn eager() -> Options {
@@ -203,16 +203,41 @@ fn a_snapshot_needs_a_majority_of_the_current_acceptors() {
     let mut bench = Bench::new();
     let bytes = bench.device.state().snapshot().bytes;
     let snapshot = CouncilSnapshot { slot: Slot(50), bytes };
-    let report = || AcceptorReply::Compacted { slot: Slot(50), digest: snapshot.digest() };
+    let report = AcceptorReport { floor: Slot(50), digest: snapshot.digest(), ..AcceptorReport::default() };
+    let report = || AcceptorReply::Report(report);
     let requests_snapshot = |outputs: &[Output]| {
-        outputs.iter().any(|output| matches!(output, Output::Send { request: AcceptorRequest::Snapshot, .. }))
+        outputs
+            .iter()
+            .any(|output| matches!(output, Output::Send { request: AcceptorRequest::Snapshot { .. }, .. }))
     };
     assert!(!requests_snapshot(&bench.reply(0, report())));
     bench.lose(1, &CouncilChange::RemoveAcceptor(bench.acceptors[0]));
     assert!(!requests_snapshot(&bench.reply(1, report())), "the report of a removed acceptor does not count");
-    bench.reply(1, AcceptorReply::Snapshot(snapshot.clone()));
+    let reply = || AcceptorReply::Snapshot { snapshot: snapshot.clone(), certificate: Vec::new() };
+    bench.reply(1, reply());
     assert_eq!(bench.device.state().applied(), Slot(1));
     assert!(requests_snapshot(&bench.reply(2, report())));
-    bench.reply(2, AcceptorReply::Snapshot(snapshot.clone()));
+    bench.reply(2, reply());
     assert_eq!(bench.device.state().applied(), Slot(50));
+}
+
+#[test]
+fn every_device_endorses_a_compaction_where_its_endorsement_is_missing() {
+    let mut bench = Bench::new();
+    bench.reply(0, floor(Slot(0)));
+    let endorsed = |outputs: &[Output]| -> Vec<_> {
+        let endorsed = outputs.iter().filter_map(|output| match output {
+            Output::Send { to, request: AcceptorRequest::Endorse(it) } => Some((*to, it.slot, it.digest)),
+            _ => None,
+        });
+        endorsed.collect()
+    };
+    let outputs = bench.lose(1, &CouncilChange::Compact { since: Slot(0) });
+    let digest = bench.device.state().snapshot().digest();
+    assert_eq!(endorsed(&outputs), [(bench.acceptors[0], Slot(1), digest)]);
+    bench.lose(2, &add(2));
+    assert_eq!(endorsed(&bench.reply(1, floor(Slot(0)))), [(bench.acceptors[1], Slot(1), digest)]);
+    let report = AcceptorReport { endorsed: digest, ..AcceptorReport::default() };
+    assert_eq!(endorsed(&bench.reply(1, AcceptorReply::Report(report))), []);
+    assert_eq!(endorsed(&bench.reply(1, floor(Slot(1)))), []);
 }
