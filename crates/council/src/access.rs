@@ -85,15 +85,16 @@ pub struct SignedAccess {
     pub author: PublicKey,
     /// The change.
     pub change: AccessChange,
-    /// The hash of the operations.
+    /// The hash of the operations, and whether they compact the history.
     pub(crate) batch: Digest,
+    pub(crate) compacts: bool,
     pub(crate) signature: Signature,
 }
 
 impl SignedAccess {
     /// Returns whether the author has signed a value with this change for its slot of this council.
     pub fn is_signed(&self, council: CouncilId, verifier: &dyn Verifier) -> bool {
-        let message = signed_part(council, self.slot, &self.author, self.batch, Some(&self.change));
+        let message = signed_part(council, self.slot, &self.author, self.batch, Some(&self.change), self.compacts);
         verifier.is_signed(&self.author, CONTEXT, &message, &self.signature)
     }
 }

@@ -28,8 +28,6 @@ pub struct CouncilAcceptor {
     /// The members; `None` until a member has introduced the council.
     access: Option<Access>,
     endorsements: Endorsements,
-    /// Whether the acceptor has refused a slot since the snapshot because the council has reached its quota.
-    was_full: bool,
     slots: BTreeMap<Slot, Acceptor<SlotValue>>,
     /// The highest slot in which this acceptor has accepted a value.
     latest: Slot,
@@ -133,7 +131,6 @@ impl CouncilAcceptor {
             quota,
             access: None,
             endorsements: Endorsements::default(),
-            was_full: false,
             slots: BTreeMap::new(),
             latest: Slot(0),
             snapshot: None,
@@ -223,10 +220,7 @@ impl CouncilAcceptor {
             AcceptorRequest::Post { id, to, message } => self.post(id, to, message),
             AcceptorRequest::Collect => Ok(Deferred::ready(to_requester(self.collect(&requester.key)))),
         });
-        answered.unwrap_or_else(|why| {
-            self.was_full |= why == RequestRefusal::Full && slot.is_some();
-            Deferred::ready(to_requester(AcceptorReply::Refused { slot, why }))
-        })
+        answered.unwrap_or_else(|why| Deferred::ready(to_requester(AcceptorReply::Refused { slot, why })))
     }
 
     fn prepare(
@@ -376,7 +370,6 @@ impl CouncilAcceptor {
             offered: self.endorsements.offered(),
             endorsed: self.endorsements.by(to),
             access: self.access.as_ref().map_or(Slot(0), Access::slot),
-            is_full: self.was_full || self.check_promise(self.latest.next()).is_err(),
         })
     }
 
@@ -406,7 +399,6 @@ impl CouncilAcceptor {
         let digest = snapshot.digest();
         self.snapshot = Some(StoredSnapshot { snapshot, digest, certificate });
         self.endorsements = Endorsements::default();
-        self.was_full = false;
     }
 
     fn post(
@@ -518,7 +510,7 @@ impl CouncilAcceptor {
         if value.len() > SlotValue::MAX_BYTES {
             return Err(RequestRefusal::TooLarge);
         }
-        self.check_room(slot, value.len())?;
+        self.check_room(slot, value.len(), value.compacts)?;
         if value.is_signed(self.council, slot, verifier) { Ok(()) } else { Err(RequestRefusal::Unsigned) }
     }
 
@@ -560,24 +552,32 @@ impl CouncilAcceptor {
         if is_near { Ok(()) } else { Err(RequestRefusal::AttemptTooHigh { highest }) }
     }
 
-    /// Checks that there is room for a promise in this slot.
+    /// Checks that there is room for a promise in this slot, for a value that compacts.
     fn check_promise(&self, slot: Slot) -> Result<(), RequestRefusal> {
-        if !self.slots.contains_key(&slot) && self.bytes >= self.quota.bytes {
+        if !self.slots.contains_key(&slot) && self.bytes >= with_reserve(self.quota.bytes) {
             return Err(RequestRefusal::Full);
         }
-        self.check_room(slot, 0)
+        self.check_room(slot, 0, true)
     }
 
-    /// Checks that there is room for a value of this size in this slot, in place of the previous one.
+    /// Checks that there is room for a value of this size in this slot, in place of the previous one. Values that compact
+    /// have a reserve beyond the quota, because only a compaction frees a full council.
     ///
     /// The limit is a range of slots, not a number. So acceptors with the same snapshot have room for the same slots, and
     /// all devices can learn every slot that was decided before the council became full.
-    fn check_room(&self, slot: Slot, bytes: usize) -> Result<(), RequestRefusal> {
-        let has_place = slot.0 - self.floor().0 <= self.quota.slots as u64;
+    fn check_room(&self, slot: Slot, bytes: usize, compacts: bool) -> Result<(), RequestRefusal> {
+        let [slots, most] = [self.quota.slots, self.quota.bytes]
+            .map(|quota| if compacts { with_reserve(quota) } else { quota });
+        let has_place = slot.0 - self.floor().0 <= slots as u64;
         let before = self.weight(slot).unwrap_or(0);
-        let fits = bytes <= before || self.bytes - before + bytes <= self.quota.bytes;
+        let fits = bytes <= before || self.bytes - before + bytes <= most;
         if has_place && fits { Ok(()) } else { Err(RequestRefusal::Full) }
     }
+}
+
+/// Adds the reserve for values that compact to a quota: an eighth.
+fn with_reserve(quota: usize) -> usize {
+    quota.saturating_add(quota.div_ceil(8))
 }
 
 /// Checks that a ballot belongs to the sender and to this slot.

@@ -270,15 +270,7 @@ impl<M: Machine> std::fmt::Debug for Device<M> {
             .field("round", &self.round)
             .field("pending", &self.pending.keys().collect::<Vec<_>>())
             .field("counts", &self.counts)
-            .field(
-                "DBG",
-                &(
-                    &self.upkeep,
-                    self.state.access(),
-                    self.state.compacted_digest(),
-                    self.state.machine().member_keys(),
-                ),
-            )
+            .field("upkeep", &self.upkeep)
             .finish_non_exhaustive()
     }
 }

@@ -236,12 +236,12 @@ impl<M: Machine> CouncilState<M> {
             Err(invalid) => applied.skipped = Some(invalid),
             Ok(CheckedValue { batch, machine, results }) => {
                 self.note_access(value.signed_access(slot));
+                applied.compacts = value.compacts;
                 self.machine = machine;
                 for (operation, result) in batch.operations.into_iter().zip(results) {
                     if result.is_ok() {
                         self.end(operation.id, OperationEnd::Applied(slot));
                     }
-                    applied.compacts |= result == Ok(Effect::Compact);
                     applied.operations.push((operation, result.map(drop)));
                 }
                 for id in batch.withdrawn {
@@ -304,6 +304,9 @@ impl<M: Machine> CouncilState<M> {
             return Err(InvalidOperation::because(
                 "its author has signed another change of the members than its operations make",
             ));
+        }
+        if value.compacts != results.contains(&Ok(Effect::Compact)) {
+            return Err(InvalidOperation::because("its author has signed wrongly whether it compacts"));
         }
         Ok(CheckedValue { batch, machine, results })
     }
@@ -420,8 +423,12 @@ mod tests {
         operations: Vec<SignedOperation>,
         withdrawn: Vec<OperationId>,
     ) -> Applied {
+        let mut machine = state.machine().clone();
+        let mut compacts = |operation| state.check(&mut machine, operation, &ME) == Ok(Effect::Compact);
+        let compacts = operations.iter().any(&mut compacts);
         let batch = Batch { previous: state.chain(), operations, withdrawn, nonce: 0 };
-        let value = SlotValue::sign(state.council(), state.applied().next(), &batch, None, &ME).unwrap();
+        let slot = state.applied().next();
+        let value = SlotValue::sign(state.council(), slot, &batch, None, compacts, &ME).unwrap();
         state.apply(&value, &ME)
     }
 
@@ -442,8 +449,8 @@ mod tests {
         let operation = SignedOperation::sign(state.council(), id(1), Slot(0), body, &ME);
         let batch =
             Batch { previous: state.chain(), operations: vec![operation], withdrawn: Vec::new(), nonce: 0 };
-        let decide = |access: Option<AccessChange>| {
-            let value = SlotValue::sign(state.council(), Slot(1), &batch, access, &ME).unwrap();
+        let decide = |access: Option<AccessChange>, compacts| {
+            let value = SlotValue::sign(state.council(), Slot(1), &batch, access, compacts, &ME).unwrap();
             let mut after = state.clone();
             let applied = after.apply(&value, &ME);
             (after, applied)
@@ -451,14 +458,16 @@ mod tests {
         let truth = AccessChange { after: Slot(0), added: vec![key], removed: Vec::new() };
         let removal = AccessChange { removed: vec![ME.public()], ..truth.clone() };
         for lie in [None, Some(removal), Some(AccessChange { after: Slot(9), ..truth.clone() })] {
-            let (after, applied) = decide(lie);
+            let (after, applied) = decide(lie, false);
             let skipped = applied.skipped.expect("the value is skipped").to_string();
             assert!(skipped.contains("another change of the members"), "{skipped}");
             assert_eq!((applied.author, after.access()), (ME.public(), Slot(0)));
             assert_eq!(after.machine(), state.machine());
             assert_eq!(after.operation_end(&id(1)), None, "the operation can be decided in another slot");
         }
-        let (after, applied) = decide(Some(truth));
+        let skipped = decide(Some(truth.clone()), true).1.skipped.expect("the value is skipped").to_string();
+        assert!(skipped.contains("whether it compacts"), "{skipped}");
+        let (after, applied) = decide(Some(truth), false);
         assert_eq!((applied.skipped, after.access(), after.access_after(Slot(0)).len()), (None, Slot(1), 1));
         let restored: CouncilState<Members> =
             CouncilState::restore(after.council(), &after.snapshot()).unwrap();
@@ -483,6 +492,7 @@ mod tests {
             author: a_key(1),
             change,
             batch: state.chain(),
+            compacts: false,
             signature: ME.sign(b"", b""),
         };
         let ended = vec![(id(1), OperationEnd::Withdrawn(Slot(u64::MAX))); REMEMBERED];

@@ -8,18 +8,22 @@ use crate::{
     AccessChange, CouncilId, Digest, OperationId, PublicKey, Signature, SignedAccess, Signer, Verifier,
 };
 
-/// The proposal for a slot: operations and the change of the members by them, signed by the author of the value.
+/// The proposal for a slot: operations, and what acceptors must know of them, signed by the author of the value.
 ///
-/// Acceptors store the operations without decoding them. From a decided change they learn who the members are. A device recognizes its own value by the [`Digest`] and never by the
-/// ballot, because any member may have had to propose the value again under another ballot.
+/// Acceptors store the operations without decoding them. A device recognizes its own value by the [`Digest`] and never by
+/// the ballot, because any member may have had to propose the value again under another ballot.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct SlotValue {
     /// An encoded [`Batch`].
     bytes: Bytes,
     /// The member that created the value.
     pub author: PublicKey,
-    /// The change of the members by the operations. Devices skip a value with another change than its operations make.
+    /// The change of the members by the operations, from which acceptors learn who the members are. Devices skip a value
+    /// with another change than its operations make.
     pub access: Option<AccessChange>,
+    /// Whether an operation compacts the history. Acceptors have room for such a value when the council is full. Devices
+    /// skip a value for which this is wrong.
+    pub compacts: bool,
     signature: Signature,
 }
 
@@ -46,19 +50,20 @@ impl SlotValue {
         slot: Slot,
         batch: &Batch,
         access: Option<AccessChange>,
+        compacts: bool,
         signer: &dyn Signer,
     ) -> Result<Self, postcard::Error> {
         let bytes = Bytes::from(postcard::to_allocvec(batch)?);
         let author = signer.public();
-        let message = signed_part(council, slot, &author, batch_digest(&bytes), access.as_ref());
+        let message = signed_part(council, slot, &author, batch_digest(&bytes), access.as_ref(), compacts);
         let signature = signer.sign(CONTEXT, &message);
-        Ok(Self { bytes, author, access, signature })
+        Ok(Self { bytes, author, access, compacts, signature })
     }
 
     /// Returns whether the author has signed the value for this slot of this council.
     pub fn is_signed(&self, council: CouncilId, slot: Slot, verifier: &dyn Verifier) -> bool {
         let batch = batch_digest(&self.bytes);
-        let message = signed_part(council, slot, &self.author, batch, self.access.as_ref());
+        let message = signed_part(council, slot, &self.author, batch, self.access.as_ref(), self.compacts);
         self.len() <= Self::MAX_BYTES && verifier.is_signed(&self.author, CONTEXT, &message, &self.signature)
     }
 
@@ -69,9 +74,8 @@ impl SlotValue {
 
     /// Returns the change of the members if the value is decided in this slot, with the signature of its author.
     pub fn signed_access(&self, slot: Slot) -> Option<SignedAccess> {
-        let Self { bytes, author, access, signature } = self;
-        let (author, change, signature) = (*author, access.clone()?, *signature);
-        Some(SignedAccess { slot, author, change, batch: batch_digest(bytes), signature })
+        let Self { bytes, author, access, compacts, signature } = self.clone();
+        Some(SignedAccess { slot, author, change: access?, batch: batch_digest(&bytes), compacts, signature })
     }
 
     /// Returns the hash of the value.
@@ -99,9 +103,10 @@ pub(crate) fn signed_part(
     author: &PublicKey,
     batch: Digest,
     access: Option<&AccessChange>,
+    compacts: bool,
 ) -> Vec<u8> {
-    let (slot, access) = (slot.0.to_le_bytes(), access_digest(access));
-    [b"holdoff value", &council.0[..], &slot, author.as_bytes(), &batch.0, &access.0].concat()
+    let (slot, access, compacts) = (slot.0.to_le_bytes(), access_digest(access), [u8::from(compacts)]);
+    [b"holdoff value", &council.0[..], &slot, author.as_bytes(), &batch.0, &access.0, &compacts].concat()
 }
 
 fn batch_digest(bytes: &[u8]) -> Digest {

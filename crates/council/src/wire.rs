@@ -215,8 +215,6 @@ pub struct AcceptorReport {
     pub endorsed: Digest,
     /// The slot of the last change of the members that the acceptor knows.
     pub access: Slot,
-    /// Whether the council has reached its quota.
-    pub is_full: bool,
 }
 
 /// The state after a slot. It replaces all slots up to it.

@@ -48,7 +48,7 @@ impl Device {
     fn unsigned(&self) -> AcceptorRequest {
         let batch =
             Batch { previous: Digest::default(), operations: Vec::new(), withdrawn: Vec::new(), nonce: 1 };
-        let value = SlotValue::sign(council(), Slot(9), &batch, None, &self.key).unwrap();
+        let value = SlotValue::sign(council(), Slot(9), &batch, None, false, &self.key).unwrap();
         let ballot = Ballot::new(Slot(1), 1, NodeId::derive(self.key.public().as_bytes(), INCARNATION));
         AcceptorRequest::Accept { slot: Slot(1), ballot, value, next: None }
     }

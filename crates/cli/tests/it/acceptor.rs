@@ -90,7 +90,7 @@ impl Writer {
             self.answered.entry(number).or_default().0 = Some(ballot);
             let (previous, nonce) = (Digest::default(), round);
             let batch = Batch { previous, operations: Vec::new(), withdrawn: Vec::new(), nonce };
-            let value = SlotValue::sign(self.founding.council(), slot, &batch, None, &self.key).unwrap();
+            let value = SlotValue::sign(self.founding.council(), slot, &batch, None, false, &self.key).unwrap();
             let accept = AcceptorRequest::Accept { slot, ballot, value, next: None };
             let Some(acceptor_reply) = self.request(link, accept).await else { return };
             assert!(
@@ -295,7 +295,7 @@ async fn fill(acceptor: &str) {
     for slot in (1..=200).map(Slot) {
         let withdrawn = vec![OperationId([1; 16]); 12_000];
         let batch = Batch { previous: Digest::default(), operations: Vec::new(), withdrawn, nonce: 1 };
-        let value = SlotValue::sign(council, slot, &batch, None, &key).unwrap();
+        let value = SlotValue::sign(council, slot, &batch, None, false, &key).unwrap();
         let ballot = Ballot::new(slot, 1, NodeId::derive(key.public().as_bytes(), 1));
         let request = AcceptorRequest::Accept { slot, ballot, value, next: None };
         let reply: Result<LinkReply, _> =

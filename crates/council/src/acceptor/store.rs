@@ -444,7 +444,7 @@ mod tests {
                     withdrawn: vec![OperationId([3; 16]); rng.usize(0..60)],
                     nonce: rng.u64(..),
                 };
-                let value = SlotValue::sign(council, slot, &batch, None, &NoSigner).unwrap();
+                let value = SlotValue::sign(council, slot, &batch, None, false, &NoSigner).unwrap();
                 AcceptorRecord::Slot(slot, Record::Accepted(Vote { ballot, value }))
             }
             8 => {

@@ -41,10 +41,14 @@ fn accept(slot: Slot, next: Option<Ballot>) -> AcceptorRequest {
 }
 
 fn value(by: u8, slot: Slot, access: Option<AccessChange>) -> SlotValue {
+    value_with(by, slot, access, false)
+}
+
+fn value_with(by: u8, slot: Slot, access: Option<AccessChange>, compacts: bool) -> SlotValue {
     let (operations, withdrawn) = (Vec::new(), Vec::new());
     let batch = Batch { previous: Digest::default(), operations, withdrawn, nonce: slot.0 };
     let signer = TestSigner(requester(by).key);
-    SlotValue::sign(council(), slot, &batch, access, &signer as &dyn Signer).unwrap()
+    SlotValue::sign(council(), slot, &batch, access, compacts, &signer as &dyn Signer).unwrap()
 }
 
 /// Returns the report that a member has removed another one in this slot.
@@ -196,11 +200,16 @@ fn mail_leaves_room_for_slots() {
 fn a_snapshot_frees_the_quota_of_a_full_council() {
     let mut fixture = Fixture::new(Quota { slots: 10, ..Quota::default() });
     assert_eq!(fixture.decide(1, 11), Err(RequestRefusal::Full));
-    let snapshot = CouncilSnapshot { slot: Slot(10), bytes: "the state after ten slots".into() };
+    let slot = Slot(11);
+    let value = value_with(1, slot, None, true);
+    let replies =
+        fixture.request(1, AcceptorRequest::Accept { slot, ballot: ballot(slot), value, next: None });
+    assert_eq!(refusal(&replies), None, "a value that compacts has a reserve");
+    let snapshot = CouncilSnapshot { slot, bytes: "the state after eleven slots".into() };
     let replies = fixture.compact(&snapshot);
     let [AcceptorReply::Report(report)] = replies.as_slice() else { panic!("{replies:?}") };
-    assert_eq!((report.floor, report.digest), (Slot(10), snapshot.digest()));
-    assert_eq!(fixture.decide(11, 10), Ok(()));
+    assert_eq!((report.floor, report.digest), (slot, snapshot.digest()));
+    assert_eq!(fixture.decide(12, 10), Ok(()));
 }
 
 #[test]
@@ -210,7 +219,7 @@ fn a_promise_for_the_next_slot_counts_against_the_quota() {
         let replies = fixture.request(1, accept(*slot, Some(ballot(slot.next()))));
         matches!(replies.as_slice(), [AcceptorReply::Refused { why: RequestRefusal::Full, .. }])
     });
-    assert_eq!((refused, fixture.acceptor.slots()), (Some(Slot(11)), 10));
+    assert_eq!((refused, fixture.acceptor.slots()), (Some(Slot(11)), 11));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use super::pending::{BATCH_BYTES, weight};
 use super::round::{Lookahead, Phase, RequestTiming};
 use super::{Device, Out, Record};
 use crate::council_acceptor::MAX_ATTEMPT_JUMP;
-use crate::machine::Machine;
+use crate::machine::{Effect, Machine};
 use crate::{AcceptorRequest, AccessChange, Batch, RequestRefusal, SignedOperation, SlotValue};
 
 /// The time at which a request may leave.
@@ -159,6 +159,10 @@ impl<M: Machine> Device<M> {
                     self.counts.preempted_accepting += 1;
                     return self.wait(by, out);
                 }
+                if self.round.is_full && !accepting.value().compacts {
+                    // The next attempt may propose a compaction.
+                    return self.wait_after_preemption(out);
+                }
                 self.request_votes(&accepting, &ahead, When::Stored, out);
                 self.round.phase = Phase::Accepting(accepting, self.sent(out, sent.times + 1), ahead);
             }
@@ -211,7 +215,7 @@ impl<M: Machine> Device<M> {
     /// Proposes the pending operations of this device and the announced ones of others. If there are none, keeps
     /// the promise for later.
     fn propose(&mut self, free: Free, out: &mut Out<'_, M::Change>) {
-        let (operations, access) = self.gather();
+        let (operations, access, compacts) = self.gather();
         let withdrawn = self.withdrawn();
         if operations.is_empty() && withdrawn.is_empty() {
             self.round.phase = Phase::Ready(free);
@@ -224,32 +228,35 @@ impl<M: Machine> Device<M> {
         let when = if self.may_be_sent(&operations) { when } else { When::Stored };
         let nonce = u64::from((out.roll)()) << 32 | u64::from((out.roll)());
         let batch = Batch { previous: self.state.chain(), operations, withdrawn, nonce };
-        match SlotValue::sign(self.state.council(), self.round.slot, &batch, access, &*self.signer) {
+        match SlotValue::sign(self.state.council(), self.round.slot, &batch, access, compacts, &*self.signer) {
             Ok(value) => self.start_accepting(free.propose(value), ahead, when, out),
             Err(_) => self.round.phase = Phase::Ready(free),
         }
     }
 
     /// Collects the operations for a value: the device's own first, then the announced ones. Takes only operations
-    /// that can be applied one after the other. Returns also the change of the members that they make.
-    fn gather(&mut self) -> (Vec<SignedOperation>, Option<AccessChange>) {
-        let own = self.build_own();
-        let own = own.into_iter().take(if self.options.shares { self.options.batch } else { 1 });
+    /// that can be applied one after the other. Returns also the change of the members that they make, and whether they
+    /// compact the history. A full council decides the compaction first.
+    fn gather(&mut self) -> (Vec<SignedOperation>, Option<AccessChange>, bool) {
+        let compaction = self.upkeep.urgent_compaction().filter(|id| self.pending.contains_key(id));
+        let own = self.build_own().into_iter().filter(|own| compaction.is_none_or(|id| own.id == id));
+        let own = own.take(if self.options.shares { self.options.batch } else { 1 });
         let others = self.announced.iter().filter(|other| !self.pending.contains_key(&other.id));
-        let others = others.filter(|_| self.options.shares).cloned();
-        let (mut trial, mut bytes) = (self.state.machine().clone(), 0);
+        let others = others.filter(|_| self.options.shares && compaction.is_none()).cloned();
+        let (mut trial, mut bytes, mut compacts) = (self.state.machine().clone(), 0, false);
         let mut gathered = Vec::new();
         for operation in own.chain(others) {
             bytes += weight(&operation.body);
             if gathered.len() >= self.options.batch || (bytes > BATCH_BYTES && !gathered.is_empty()) {
                 break;
             }
-            if self.state.check(&mut trial, &operation, &*self.verifier).is_ok() {
+            if let Ok(effect) = self.state.check(&mut trial, &operation, &*self.verifier) {
+                compacts |= effect == Effect::Compact;
                 gathered.push(operation);
             }
         }
         let access = self.state.access_change(&trial);
-        (gathered, access)
+        (gathered, access, compacts)
     }
 
     /// Requests the promise of the next slot together with the votes for this slot, if this device is the only
@@ -405,7 +412,7 @@ impl<M: Machine> Device<M> {
         self.counts.refused += 1;
         match why {
             // A refusal without a slot concerns a mail message for which there was no room.
-            RequestRefusal::Full if slot.is_some() => self.is_full_at(from, out),
+            RequestRefusal::Full if slot == Some(self.round.slot) => self.is_full_at(from),
             RequestRefusal::UnknownCouncil => self.introduce(from, out),
             RequestRefusal::NotMember { access, removed_in } => {
                 self.not_a_member(from, access, removed_in, out);

@@ -143,7 +143,8 @@ impl<M: Machine> Device<M> {
         out.store_later(Record::Applied { slot, value });
         let compacts = applied.compacts;
         out.emit(Output::Applied(applied));
-        if compacts || slot.0 - self.stored.0 >= self.options.store_every {
+        let is_due = slot.0 - self.stored.0 >= self.options.store_every;
+        if compacts || (is_due && !self.holds_snapshot()) {
             self.store_state(compacts, out);
         }
         self.round = Round::new(slot.next());
@@ -217,9 +218,6 @@ impl<M: Machine> Device<M> {
             self.upkeep.note_report(from, report);
             self.report_access(from, report.access, out);
             self.endorse_compaction(from, out);
-            if report.is_full {
-                self.is_full_at(from, out);
-            }
         }
         let (slot, digest) = (report.floor, report.digest);
         if slot <= self.state.applied() {

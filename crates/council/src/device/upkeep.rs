@@ -14,7 +14,7 @@ use super::learning::is_majority;
 use super::{Device, Out};
 use crate::machine::{AcceptorInfo, Machine};
 use crate::{
-    AcceptorReport, AcceptorRequest, Applied, CouncilSnapshot, Digest, Endorsement, OperationId, SlotValue,
+    AcceptorReport, AcceptorRequest, Applied, CouncilSnapshot, Endorsement, OperationId, SlotValue,
 };
 
 /// The knowledge of a device about the size of the council, and about the acceptors that lack its snapshot.
@@ -22,9 +22,10 @@ use crate::{
 pub(super) struct Upkeep {
     /// The bytes of values since the last compaction, as far as this process has applied them.
     bytes: usize,
-    /// Whether an acceptor has refused a slot since the last compaction because the council has reached its quota.
+    /// Whether an acceptor with the snapshot of the last compaction has refused a slot because the council has reached its
+    /// quota.
     is_full: bool,
-    /// Whether an acceptor lacks the snapshot and this device does not have it. Another compaction then creates a
+    /// Whether the acceptors lack the snapshot and this device does not have it. Another compaction then creates a
     /// new one.
     is_missing: bool,
     /// The compaction that this device has requested, and the time for the next request.
@@ -39,9 +40,6 @@ pub(super) struct Upkeep {
     spread: Schedule,
     /// The report of each acceptor with the latest snapshot.
     reports: BTreeMap<NodeId, AcceptorReport>,
-    /// The acceptors that are full, and the time to send them a snapshot.
-    full: BTreeSet<NodeId>,
-    send_to_full: Schedule,
 }
 
 /// The time of this device's next turn, and the number of turns so far.
@@ -59,14 +57,13 @@ impl Schedule {
 
 impl Upkeep {
     pub(super) fn wakes_at_us(&self) -> Option<u64> {
-        let turns = [&self.compact, &self.send_snapshot, &self.spread, &self.send_to_full];
+        let turns = [&self.compact, &self.send_snapshot, &self.spread];
         turns.into_iter().filter_map(|turn| turn.at_us).min()
     }
 
     /// Notes that a slot was applied.
     pub(super) fn applied(&mut self, value: &SlotValue, applied: &Applied) {
         self.bytes = self.bytes.saturating_add(value.len());
-        self.send_to_full.times = 0;
         if applied.compacts {
             self.begin_anew();
         }
@@ -100,12 +97,11 @@ impl Upkeep {
     /// Removes the nodes that are not acceptors any more.
     pub(super) fn tidy(&mut self, acceptors: &BTreeMap<NodeId, AcceptorInfo>) {
         self.reports.retain(|id, _| acceptors.contains_key(id));
-        self.full.retain(|id| acceptors.contains_key(id));
     }
 
-    /// Returns whether an acceptor has neither stored a snapshot up to this slot nor the one with this hash in memory.
-    fn lacks(&self, acceptor: &NodeId, slot: Slot, digest: Digest) -> bool {
-        self.reports.get(acceptor).is_some_and(|report| report.floor < slot && report.offered != digest)
+    /// Returns the requested compaction if the council is full: no other operation has room.
+    pub(super) fn urgent_compaction(&self) -> Option<OperationId> {
+        self.wanted.filter(|_| self.is_full)
     }
 }
 
@@ -113,7 +109,6 @@ impl<M: Machine> Device<M> {
     pub(super) fn run_upkeep(&mut self, out: &mut Out<'_, M::Change>) {
         self.send_snapshot(out);
         self.spread_snapshot(out);
-        self.send_to_full(out);
         self.compact_in_time(out);
     }
 
@@ -147,10 +142,10 @@ impl<M: Machine> Device<M> {
         let is_much = slots >= self.options.compact_slots || self.upkeep.bytes >= self.options.compact_bytes;
         // Until a majority of the members has endorsed the last compaction, another one would only add to the work, unless
         // the members have changed since.
-        let is_much = is_much
-            && (self.state.access() >= self.state.compacted()
-                || self.has_majority(|report, compacted| report.floor >= compacted));
-        let is_due = slots > 0 && (is_much || self.upkeep.is_full || self.upkeep.is_missing);
+        let is_possible = self.state.access() >= self.state.compacted()
+            || self.has_majority(|report, compacted| report.floor >= compacted);
+        let is_needed = is_possible && (is_much || self.upkeep.is_full);
+        let is_due = slots > 0 && (is_needed || self.upkeep.is_missing);
         is_due && self.state.machine().may_propose(&self.signer.public())
     }
 
@@ -185,15 +180,10 @@ impl<M: Machine> Device<M> {
     pub(super) fn endorse_compaction(&self, at: NodeId, out: &mut Out<'_, M::Change>) {
         let (slot, digest) = (self.state.compacted(), self.state.compacted_digest());
         let Some(report) = self.upkeep.reports.get(&at) else { return };
-        // If no device has the snapshot any more, a full acceptor needs a snapshot of the applied state.
-        let is_there = !report.is_full || self.upkeep.snapshot.is_some() || self.awaits_compaction(&at);
-        let is_needed = report.floor < slot && report.endorsed != digest && is_there;
-        if is_needed && self.state.machine().may_propose(&self.signer.public()) {
-            self.endorse(at, slot, digest, out);
+        let is_needed = report.floor < slot && report.endorsed != digest;
+        if !is_needed || !self.state.machine().may_propose(&self.signer.public()) {
+            return;
         }
-    }
-
-    fn endorse(&self, at: NodeId, slot: Slot, digest: Digest, out: &mut Out<'_, M::Change>) {
         let access = self.state.access_at(slot);
         // An acceptor that stores the snapshot deletes the slots, so this device must first have their result on disk.
         let endorsement = Endorsement::sign(self.state.council(), slot, digest, access, &*self.signer);
@@ -204,16 +194,6 @@ impl<M: Machine> Device<M> {
     pub(super) fn endorse_at_all(&self, out: &mut Out<'_, M::Change>) {
         for acceptor in self.upkeep.reports.keys() {
             self.endorse_compaction(*acceptor, out);
-        }
-    }
-
-    /// Offers a snapshot to an acceptor, and endorses it there.
-    fn offer(&self, to: NodeId, snapshot: &CouncilSnapshot, out: &mut Out<'_, M::Change>) {
-        let (slot, digest) = (snapshot.slot, snapshot.digest());
-        self.endorse(to, slot, digest, out);
-        if self.upkeep.reports.get(&to).is_none_or(|report| report.offered != digest) {
-            let (snapshot, certificate) = (snapshot.clone(), Vec::new());
-            out.request_when_stored(to, AcceptorRequest::Compact { snapshot, certificate });
         }
     }
 
@@ -258,10 +238,10 @@ impl<M: Machine> Device<M> {
     /// Sends the snapshot of the last compaction to the acceptors that lack it, and repeats this for as long as
     /// they do.
     fn send_snapshot(&mut self, out: &mut Out<'_, M::Change>) {
-        let wanted = self.furthest_floor();
-        let acceptors = self.state.machine().acceptors().keys();
-        let digest = self.state.compacted_digest();
-        let lack_it: Vec<_> = acceptors.filter(|id| self.upkeep.lacks(id, wanted, digest)).copied().collect();
+        let (compacted, digest) = (self.state.compacted(), self.state.compacted_digest());
+        let lacks_it = |report: &AcceptorReport| report.floor < compacted && report.offered != digest;
+        let lack_it = self.upkeep.reports.iter().filter(|(_, report)| lacks_it(report));
+        let lack_it: Vec<_> = lack_it.map(|(id, _)| *id).collect();
         let is_urgent = self.has_snapshot_to_send();
         let turn = &mut self.upkeep.send_snapshot;
         if lack_it.is_empty() {
@@ -283,88 +263,29 @@ impl<M: Machine> Device<M> {
         if !is_now {
             return;
         }
-        let mut is_sent = false;
-        for to in lack_it {
-            let snapshot = if self.lacks_compaction(&to) {
-                self.upkeep.snapshot.clone()
-            } else {
-                Some(self.state.snapshot())
-            };
-            is_sent |= snapshot.is_some();
-            self.upkeep.is_missing |= snapshot.is_none();
-            if let Some(snapshot) = snapshot {
-                self.offer(to, &snapshot, out);
-            }
-        }
-        self.counts.snapshots_sent += u64::from(is_sent);
-    }
-
-    /// Returns whether the snapshot of an acceptor is known to be older than the last compaction.
-    fn lacks_compaction(&self, acceptor: &NodeId) -> bool {
-        let report = self.upkeep.reports.get(acceptor);
-        report.is_some_and(|report| report.floor < self.state.compacted())
-    }
-
-    /// Returns the slot that all snapshots should reach: the last compaction, or the snapshot of a full acceptor if
-    /// that is later. Such an acceptor can no longer report the votes up to its snapshot, so the others must be
-    /// able to report the resulting state.
-    fn furthest_floor(&self) -> Slot {
-        let (applied, compacted) = (self.state.applied(), self.state.compacted());
-        let acceptors = self.state.machine().acceptors().keys();
-        let floors = acceptors.filter_map(|id| self.upkeep.reports.get(id)).map(|report| report.floor);
-        floors.filter(|floor| *floor <= applied).max().unwrap_or_default().max(compacted)
-    }
-
-    /// Processes the refusal of a slot by an acceptor at which the council has reached its quota.
-    pub(super) fn is_full_at(&mut self, acceptor: NodeId, out: &mut Out<'_, M::Change>) {
-        if !self.state.machine().acceptors().contains_key(&acceptor) {
+        let Some(snapshot) = &self.upkeep.snapshot else {
+            // An acceptor that has the snapshot can pass it on.
+            self.upkeep.is_missing = self.upkeep.reports.values().all(|report| report.floor < compacted);
             return;
-        }
-        // An acceptor that lacks the last compaction needs no other one.
-        self.upkeep.is_full |= !self.lacks_compaction(&acceptor);
-        self.upkeep.full.insert(acceptor);
-        if self.upkeep.send_to_full.at_us.is_none() {
-            let turn = &mut self.upkeep.send_to_full;
-            turn.times = turn.times.saturating_add(1);
-            let floor = Duration::from_micros(self.round_trip.estimate_us() * 2);
-            turn.at_us = Some(out.later(&self.options.policy, turn.times, floor));
-        }
-    }
-
-    /// Sends a snapshot of the applied state to the full acceptors.
-    ///
-    /// A full acceptor cannot take part in the decision about a compaction. All slots that this device has applied
-    /// are decided, so an acceptor may replace them by a snapshot, as after a compaction. A full council decides no
-    /// slots, so all devices that are up to date endorse the same snapshot; those without operations learn from the
-    /// reports that an acceptor is full. The acceptors then have room for a compaction, on which all devices agree. If
-    /// the acceptor lacks the last compaction, its snapshot is enough, as long as a device has it.
-    fn send_to_full(&mut self, out: &mut Out<'_, M::Change>) {
-        if !self.upkeep.send_to_full.has_come(out.now_us) {
-            return;
-        }
-        self.upkeep.send_to_full.at_us = None;
-        let applied = self.state.applied();
-        let mut full = std::mem::take(&mut self.upkeep.full);
-        full.retain(|id| self.upkeep.reports.get(id).is_none_or(|report| report.floor < applied));
-        if full.is_empty() || applied == Slot(0) {
-            return;
-        }
+        };
         self.counts.snapshots_sent += 1;
-        let snapshot = self.state.snapshot();
-        for to in full {
-            let compacted = self.upkeep.snapshot.as_ref().filter(|_| self.lacks_compaction(&to));
-            match compacted {
-                Some(compacted) => self.offer(to, compacted, out),
-                None if self.awaits_compaction(&to) => {}
-                None => self.offer(to, &snapshot, out),
-            }
+        for to in lack_it {
+            let (snapshot, certificate) = (snapshot.clone(), Vec::new());
+            out.request_when_stored(to, AcceptorRequest::Compact { snapshot, certificate });
         }
     }
 
-    /// Returns whether an acceptor has the snapshot of the last compaction in memory, and waits for endorsements.
-    fn awaits_compaction(&self, acceptor: &NodeId) -> bool {
-        let report = self.upkeep.reports.get(acceptor);
-        report.is_some_and(|report| report.offered == self.state.compacted_digest())
-            && self.lacks_compaction(acceptor)
+    /// Processes the refusal of a slot by an acceptor at which the council has reached its quota. Acceptors have room for a
+    /// compaction then. An acceptor that lacks the last one needs its snapshot instead.
+    pub(super) fn is_full_at(&mut self, acceptor: NodeId) {
+        self.round.is_full = true;
+        let report = self.upkeep.reports.get(&acceptor);
+        self.upkeep.is_full |= report.is_none_or(|report| report.floor >= self.state.compacted());
+    }
+
+    /// Returns whether this device has the snapshot of the last compaction, and no majority of the acceptors has stored
+    /// it. The device then keeps it on its disk, too.
+    pub(super) fn holds_snapshot(&self) -> bool {
+        self.upkeep.snapshot.is_some() && !self.has_majority(|report, compacted| report.floor >= compacted)
     }
 }

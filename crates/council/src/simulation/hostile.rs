@@ -60,7 +60,7 @@ impl Attacker {
         let batch =
             Batch { previous: Digest::default(), operations: Vec::new(), withdrawn: Vec::new(), nonce: 0 };
         let signer = TestSigner(key);
-        let value = SlotValue::sign(council(), slot, &batch, Some(change), &signer).unwrap();
+        let value = SlotValue::sign(council(), slot, &batch, Some(change), false, &signer).unwrap();
         let lie = CouncilSnapshot { slot: Slot(applied.0 + rng.between(1, 1000)), bytes: "nothing".into() };
         let endorsement = Endorsement::sign(council(), lie.slot, lie.digest(), Slot(0), &signer);
         let prepare = |ballot| AcceptorRequest::Prepare { slot, ballot, announce: Vec::new() };

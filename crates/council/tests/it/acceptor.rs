@@ -78,7 +78,7 @@ impl Device {
     fn accept(&self, slot: u64, attempt: u64) -> AcceptorRequest {
         let (slot, previous) = (Slot(slot), Digest::default());
         let batch = Batch { previous, operations: Vec::new(), withdrawn: Vec::new(), nonce: attempt };
-        let value = SlotValue::sign(council(), slot, &batch, None, &self.key).unwrap();
+        let value = SlotValue::sign(council(), slot, &batch, None, false, &self.key).unwrap();
         AcceptorRequest::Accept { slot, ballot: Ballot::new(slot, attempt, self.node), value, next: None }
     }
 }

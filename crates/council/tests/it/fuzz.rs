@@ -69,7 +69,8 @@ fn good(rng: &mut Rng, number: u8) -> AcceptorRequest {
     let batch = Batch { previous, operations: operations.clone(), withdrawn, nonce };
     let (after, added) = (Slot(rng.u64(0..4)), vec![PublicKey::from_bytes([rng.u8(..); 32])]);
     let access = rng.bool().then_some(AccessChange { after, added, removed: Vec::new() });
-    let value = || SlotValue::sign(council, slot, &batch, access.clone(), &TestSigner).unwrap();
+    let compacts = rng.bool();
+    let value = || SlotValue::sign(council, slot, &batch, access.clone(), compacts, &TestSigner).unwrap();
     let message = Bytes::from(vec![rng.u8(..); rng.usize(0..40)]);
     let state = Bytes::from(vec![7; rng.usize(0..2) * 30]);
     let snapshot = CouncilSnapshot { slot: Slot(rng.u64(0..20)), bytes: state };

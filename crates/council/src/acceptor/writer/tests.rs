@@ -67,7 +67,7 @@ impl Device {
     fn value(&self, council: CouncilId, slot: u64, size: usize) -> SlotValue {
         let withdrawn = vec![crate::OperationId([1; 16]); size / 16];
         let batch = Batch { previous: Digest::default(), operations: Vec::new(), withdrawn, nonce: slot };
-        SlotValue::sign(council, Slot(slot), &batch, None, &self.key).unwrap()
+        SlotValue::sign(council, Slot(slot), &batch, None, false, &self.key).unwrap()
     }
 }
 
@@ -472,7 +472,7 @@ async fn pushes_to_a_removed_member_end() {
 
     let batch = Batch { previous: Digest::default(), operations: vec![], withdrawn: vec![], nonce: 1 };
     let change = AccessChange { after: Slot(0), added: vec![], removed: vec![removed.key.public()] };
-    let value = SlotValue::sign(council(1), Slot(1), &batch, Some(change), &device.key).unwrap();
+    let value = SlotValue::sign(council(1), Slot(1), &batch, Some(change), false, &device.key).unwrap();
     let changes = value.signed_access(Slot(1)).into_iter().collect();
     let reply = request(&writer, &device, council(1), AcceptorRequest::Access { changes }).await.unwrap();
     assert_eq!(refusal(&reply), None);

@@ -6,7 +6,7 @@ use holdoff_paxos::slot::{AcceptReply, PromiseReply, Vote};
 use holdoff_paxos::{Ballot, NodeId, Slot};
 
 use crate::device::{Device, DeviceStep, Input, Mail, Options, Output, Record};
-use crate::machine::{AcceptorInfo, CouncilChange, Machine, Members};
+use crate::machine::{AcceptorInfo, CouncilChange, Effect, Machine, Members};
 use crate::simulation::TestSigner;
 use crate::{
     AcceptorReply, AcceptorRequest, Batch, CouncilState, OperationId, PublicKey, SignedOperation, Signer,
@@ -318,11 +318,11 @@ impl Bench {
         let council = state.council();
         let operation = SignedOperation::sign(council, id(number), state.applied(), body, &by);
         let mut machine = state.machine().clone();
-        drop(state.check(&mut machine, &operation, &by));
+        let compacts = state.check(&mut machine, &operation, &by) == Ok(Effect::Compact);
         let batch =
             Batch { previous: state.chain(), operations: vec![operation], withdrawn: Vec::new(), nonce: 1 };
         let access = state.access_change(&machine);
-        SlotValue::sign(council, state.applied().next(), &batch, access, &by as &dyn Signer).unwrap()
+        SlotValue::sign(council, state.applied().next(), &batch, access, compacts, &by as &dyn Signer).unwrap()
     }
 }
 

@@ -1,5 +1,7 @@
 //! Tests of compactions and snapshots from the view of one device.
 
+use holdoff_paxos::slot::PromiseReply;
+
 use super::bench::{Bench, add, id};
 use super::*;
 use crate::machine::CouncilChange;
@@ -118,24 +120,34 @@ fn a_compaction_that_another_device_made_is_dropped() {
 }
 
 #[test]
-fn a_full_acceptor_receives_a_snapshot_before_the_compaction() {
+fn a_full_council_decides_a_compaction_first() {
     let mut bench = Bench::new();
     bench.decide(1, add(1), None);
     bench.submit(2);
-    let full = || AcceptorReply::Refused { slot: Some(Slot(2)), why: RequestRefusal::Full };
-    bench.reply(1, full());
-    bench.reply(2, full());
-    let sent = snapshots_sent(&bench.wait(2 * SECOND));
-    let expected: Vec<_> = bench.acceptors[1..].iter().map(|acceptor| (*acceptor, Slot(1))).collect();
-    assert_eq!(sent, expected, "each full acceptor receives one snapshot, the other acceptor receives none");
-    // The acceptors have room now.
-    bench.reply(1, floor(Slot(1)));
-    bench.reply(2, floor(Slot(1)));
-    bench.win();
-    if bench.device.state().compacted() == Slot(0) {
-        bench.win();
+    bench.promise(0);
+    bench.promise(1);
+    assert!(bench.accepted_value().is_some() && !proposes_compaction(&bench));
+    for acceptor in 0..2 {
+        let why = RequestRefusal::Full;
+        bench.reply(acceptor, AcceptorReply::Refused { slot: Some(Slot(2)), why });
     }
-    assert!(bench.device.state().compacted() > Slot(1), "the compaction is decided");
+    let ballot = loop {
+        match bench.prepared() {
+            Some(ballot) if ballot.attempt() > 1 => break ballot,
+            _ => drop(bench.wait_out()),
+        }
+    };
+    for acceptor in 0..2 {
+        let reply = PromiseReply::Promise { ballot, accepted: None };
+        let (slot, latest) = (Slot(2), Slot(1));
+        bench.reply(acceptor, AcceptorReply::Promise { slot, reply, announced: Vec::new(), latest });
+    }
+    let value = bench.accepted_value().expect("the device proposes the compaction");
+    assert!(proposes_compaction(&bench) && value.compacts);
+    assert_eq!(value.batch().unwrap().operations.len(), 1, "no other operation has room");
+    bench.accept_all();
+    assert_eq!(bench.device.state().compacted(), Slot(2));
+    assert_eq!(bench.device.pending().count(), 1);
 }
 
 #[test]

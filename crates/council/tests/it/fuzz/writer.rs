@@ -112,7 +112,7 @@ fn durable(mut replies: Vec<AcceptorReply>) -> Vec<AcceptorReply> {
             announced.clear();
         }
         if let AcceptorReply::Report(report) = reply {
-            (report.offered, report.is_full) = (Digest::default(), false);
+            report.offered = Digest::default();
         }
     }
     replies
