@@ -18,16 +18,58 @@ pub struct Founding {
     pub state: Digest,
     /// A random number, which distinguishes councils with the same members and acceptors.
     pub nonce: [u8; 16],
+    /// The history from which the council was recovered, if it was.
+    pub recovered: Option<Recovered>,
+}
+
+/// The end of a council that has lost a majority of its acceptors for good. The council that continues it is founded on it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Recovered {
+    /// The council.
+    pub council: CouncilId,
+    /// The last slot of its history. The slots of the council that continues it come after it.
+    pub slot: Slot,
+    /// The hash of its history.
+    pub chain: Digest,
+}
+
+/// A member's statement that it recovers its council elsewhere. An acceptor that has it accepts no further value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Closing {
+    /// The member.
+    pub by: PublicKey,
+    signature: Signature,
+}
+
+impl Closing {
+    /// Closes a council.
+    pub fn sign(council: CouncilId, signer: &dyn Signer) -> Self {
+        Self { by: signer.public(), signature: signer.sign(CONTEXT, &Self::message(council)) }
+    }
+
+    /// Returns whether the member has signed the closing of this council.
+    pub fn is_signed(&self, council: CouncilId, verifier: &dyn Verifier) -> bool {
+        verifier.is_signed(&self.by, CONTEXT, &Self::message(council), &self.signature)
+    }
+
+    fn message(council: CouncilId) -> Vec<u8> {
+        [b"holdoff closing", &council.0[..]].concat()
+    }
 }
 
 impl Founding {
     /// The maximum number of first members.
-    pub const MAX_MEMBERS: usize = 64;
+    pub const MAX_MEMBERS: usize = 1000;
 
     /// Returns the id of the council.
     pub fn council(&self) -> CouncilId {
         let members: Vec<&[u8]> = self.members.iter().map(|key| &key.as_bytes()[..]).collect();
-        let parts = [&[b"holdoff founding", &self.state.0[..], &self.nonce], members.as_slice()].concat();
+        let recovered = self.recovered.map_or_else(Digest::default, |recovered| {
+            let Recovered { council, slot, chain } = recovered;
+            Digest::of(&[b"holdoff recovered", &council.0, &slot.0.to_le_bytes(), &chain.0])
+        });
+        let fixed = [b"holdoff founding", &self.state.0[..], &self.nonce, &recovered.0];
+        let parts = [&fixed, members.as_slice()].concat();
         let Digest(digest) = Digest::of(&parts);
         let mut id = [0; 16];
         for (to, from) in id.iter_mut().zip(digest) {
@@ -39,7 +81,12 @@ impl Founding {
     /// Returns the request that introduces the new council to an acceptor.
     pub fn introduction(&self) -> AcceptorRequest {
         let members = self.members.iter().copied().collect();
-        AcceptorRequest::Introduce { founding: self.clone(), access: Slot(0), members }
+        AcceptorRequest::Introduce { founding: self.clone(), access: self.base(), members }
+    }
+
+    /// Returns the slot before the first one.
+    pub(crate) fn base(&self) -> Slot {
+        self.recovered.map_or(Slot(0), |recovered| recovered.slot)
     }
 }
 
@@ -94,7 +141,8 @@ pub struct SignedAccess {
 impl SignedAccess {
     /// Returns whether the author has signed a value with this change for its slot of this council.
     pub fn is_signed(&self, council: CouncilId, verifier: &dyn Verifier) -> bool {
-        let message = signed_part(council, self.slot, &self.author, self.batch, Some(&self.change), self.compacts);
+        let message =
+            signed_part(council, self.slot, &self.author, self.batch, Some(&self.change), self.compacts);
         verifier.is_signed(&self.author, CONTEXT, &message, &self.signature)
     }
 }
@@ -136,11 +184,15 @@ impl Endorsement {
 /// The members that an acceptor knows.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Access {
+    /// The slot before the first one.
+    pub(crate) base: Slot,
     /// The slot of the last change.
     slot: Slot,
     members: BTreeSet<PublicKey>,
     /// The latest changes, from which the acceptor knows earlier members.
     changes: VecDeque<(Slot, AccessChange)>,
+    /// A member's statement that the council is closed.
+    closed: Option<Closing>,
 }
 
 /// The relation of a key to a council.
@@ -158,7 +210,7 @@ const MAX_CHANGES: usize = 256;
 const MAX_CHANGED_KEYS: usize = 1024;
 
 impl Access {
-    /// Creates the access of a council that a member introduces. At slot 0 these are the first members.
+    /// Creates the access of a council that a member introduces. Before the first slot these are the first members.
     pub(crate) fn introduced(
         founding: &Founding,
         council: CouncilId,
@@ -167,9 +219,22 @@ impl Access {
     ) -> Option<Self> {
         let is_founding = founding.council() == council && founding.members.len() <= Founding::MAX_MEMBERS;
         let members: BTreeSet<_> = members.into_iter().collect();
-        let is_known = slot > Slot(0) || members == founding.members;
-        let is_sane = !members.is_empty() && members.len() <= MAX_MEMBERS;
-        (is_founding && is_known && is_sane).then(|| Self { slot, members, changes: VecDeque::new() })
+        let base = founding.base();
+        let is_known = slot > base || members == founding.members;
+        let is_sane = slot >= base && !members.is_empty() && members.len() <= MAX_MEMBERS;
+        let access = || Self { base, slot, members, changes: VecDeque::new(), closed: None };
+        (is_founding && is_known && is_sane).then(access)
+    }
+
+    pub(crate) fn closed(&self) -> Option<Closing> {
+        self.closed
+    }
+
+    /// Closes the council, if a member does so. Returns `false` otherwise.
+    pub(crate) fn close(&mut self, closing: Closing) -> bool {
+        let is_member = self.members.contains(&closing.by);
+        self.closed = self.closed.or(Some(closing).filter(|_| is_member));
+        is_member
     }
 
     pub(crate) fn slot(&self) -> Slot {

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::Standing;
 use crate::{
-    AcceptorReply, AcceptorReport, AcceptorRequest, Access, CouncilId, CouncilSnapshot, Digest, Endorsement,
-    OperationId, PublicKey, RequestRefusal, SignedOperation, SlotValue, Verifier,
+    AcceptorReply, AcceptorReport, AcceptorRequest, Access, Closing, CouncilId, CouncilSnapshot, Digest,
+    Endorsement, OperationId, PublicKey, RequestRefusal, SignedOperation, SlotValue, Verifier,
 };
 
 /// The data of one acceptor for one council: the members, the votes by slot, a snapshot and mail.
@@ -217,6 +217,7 @@ impl CouncilAcceptor {
                 self.offer(requester, snapshot, &certificate, verifier)
             }
             AcceptorRequest::Endorse(endorsement) => self.endorse(requester, endorsement, verifier),
+            AcceptorRequest::Close(closing) => self.close(closing, verifier),
             AcceptorRequest::Post { id, to, message } => self.post(id, to, message),
             AcceptorRequest::Collect => Ok(Deferred::ready(to_requester(self.collect(&requester.key)))),
         });
@@ -340,6 +341,10 @@ impl CouncilAcceptor {
             replies = to_requester(self.history(after, Slot(u64::MAX)));
         }
         replies.extend(to_requester(self.report(&requester.key)));
+        if let Some(closing) = self.closed() {
+            let why = RequestRefusal::Closed(closing);
+            replies.extend(to_requester(AcceptorReply::Refused { slot: None, why }));
+        }
         if self.delete_mail(&requester.key) {
             let connected = AcceptorRecord::AddresseeConnected(requester.key);
             return Ok(Deferred::until_stored(vec![connected], replies));
@@ -529,11 +534,19 @@ impl CouncilAcceptor {
     fn check_access(&self, requester: &Requester, request: &AcceptorRequest) -> Result<(), RequestRefusal> {
         let is_open = match request {
             AcceptorRequest::Introduce { .. } | AcceptorRequest::Collect => return Ok(()),
-            AcceptorRequest::Access { .. } => true,
+            AcceptorRequest::Access { .. } | AcceptorRequest::Close(_) => true,
             AcceptorRequest::Fetch { .. } => self.standing(&requester.key) != Standing::Stranger,
-            _ => self.may_read(&requester.key),
+            AcceptorRequest::Snapshot { .. } => self.may_read(&requester.key),
+            _ => match self.closed().filter(|_| self.may_read(&requester.key)) {
+                Some(closing) => return Err(RequestRefusal::Closed(closing)),
+                None => self.may_read(&requester.key),
+            },
         };
         if is_open && self.access.is_some() { Ok(()) } else { Err(self.not_member(&requester.key)) }
+    }
+
+    fn closed(&self) -> Option<Closing> {
+        self.access.as_ref().and_then(Access::closed)
     }
 
     fn not_member(&self, key: &PublicKey) -> RequestRefusal {
@@ -568,7 +581,8 @@ impl CouncilAcceptor {
     fn check_room(&self, slot: Slot, bytes: usize, compacts: bool) -> Result<(), RequestRefusal> {
         let [slots, most] = [self.quota.slots, self.quota.bytes]
             .map(|quota| if compacts { with_reserve(quota) } else { quota });
-        let has_place = slot.0 - self.floor().0 <= slots as u64;
+        let floor = self.floor().max(self.access.as_ref().map_or(Slot(0), |access| access.base));
+        let has_place = slot.0.saturating_sub(floor.0) <= slots as u64;
         let before = self.weight(slot).unwrap_or(0);
         let fits = bytes <= before || self.bytes - before + bytes <= most;
         if has_place && fits { Ok(()) } else { Err(RequestRefusal::Full) }

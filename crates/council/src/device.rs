@@ -30,6 +30,7 @@ use holdoff_paxos::{NodeId, Slot};
 pub(crate) use faults::CouncilFault;
 pub use io::{DeviceCounters, Input, Mail, NotCommitted, Outcome, Output, Record, StoredMark};
 use learning::Learning;
+pub(crate) use learning::is_majority;
 pub use options::Options;
 use outbox::Outbox;
 use pending::{Announced, Ending, Pending};

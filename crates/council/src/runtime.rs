@@ -5,6 +5,7 @@
 //! task.rs       the task that owns a device             acceptor_link.rs  the link to one acceptor
 //! catch_ups.rs  callers that wait for decided slots     events.rs         the events that subscribers receive
 //! founding.rs   creates a council                       joining.rs        joins a council by invitation
+//! recovering.rs founds a council on the survivors of one that has lost a majority of its acceptors
 //! ```
 //!
 //! # Invariants
@@ -25,6 +26,7 @@ mod founding;
 mod invitation;
 mod joining;
 mod measure;
+mod recovering;
 mod store;
 mod task;
 
@@ -43,6 +45,7 @@ pub use events::{CouncilEvent, EventSubscription};
 pub use founding::identify_acceptor;
 pub use holdoff_net::PeerAddress;
 pub use joining::{Joined, Joining};
+pub use recovering::Recovery;
 
 use crate::machine::{AcceptorInfo, CouncilChange, InvalidOperation, Machine, Members, Revalidation};
 use crate::{

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use holdoff_paxos::slot::Vote;
 use holdoff_paxos::{Configuration, Slot};
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +10,7 @@ use crate::machine::{Effect, InvalidOperation, Machine, Position};
 use crate::value::Batch;
 use crate::{
     AcceptorRequest, AccessChange, CouncilId, CouncilSnapshot, Digest, Founding, OperationId, PublicKey,
-    SignedAccess, SignedOperation, SlotValue, Verifier,
+    Recovered, SignedAccess, SignedOperation, SlotValue, Verifier,
 };
 
 /// The machine after a slot, with the data needed to continue. At the same slot it is equal on every device.
@@ -93,8 +94,7 @@ struct SnapshotContent {
 impl<M: Machine> CouncilState<M> {
     /// Founds a council: creates the state before the first slot. The nonce distinguishes this council from others.
     pub fn found(machine: M, nonce: [u8; 16]) -> Self {
-        let state = Digest::of(&[b"holdoff state", &machine.snapshot()]);
-        let founding = Founding { members: machine.member_keys(), state, nonce };
+        let founding = founding(&machine, nonce, None);
         let council = founding.council();
         Self {
             council,
@@ -109,6 +109,53 @@ impl<M: Machine> CouncilState<M> {
             ended: VecDeque::new(),
             ends: BTreeMap::new(),
             remembered: Slot(0),
+        }
+    }
+
+    /// Founds a council that continues this one with this machine, which has other acceptors. Its slots come after those of
+    /// this council, and it remembers the same operations.
+    pub fn recover(&self, machine: M, nonce: [u8; 16]) -> Self {
+        let Self { council, applied, chain, .. } = *self;
+        let founding = founding(&machine, nonce, Some(Recovered { council, slot: applied, chain }));
+        let council = founding.council();
+        let mut state = Self {
+            council,
+            founding,
+            machine,
+            compacted: applied,
+            chain: Digest::of(&[b"holdoff council", &council.0]),
+            access: applied,
+            changes: VecDeque::new(),
+            ..self.clone()
+        };
+        state.compacted_digest = state.snapshot().digest();
+        state
+    }
+
+    /// Applies the values that these acceptors have accepted in the next slots, although they are no majority. Prefers a value
+    /// that a later one extends, and otherwise the one with the highest ballot. Returns the number of slots at the end that no
+    /// later value extends: they may not be decided.
+    pub fn adopt(&mut self, votes: &BTreeMap<Slot, Vec<Vote<SlotValue>>>, verifier: &dyn Verifier) -> u64 {
+        let mut unproven = 0;
+        loop {
+            let slot = self.applied.next();
+            let in_slot = |slot| votes.get(&slot).into_iter().flatten();
+            let extends = |value: &SlotValue, later: &SlotValue| {
+                let is_member = self.machine.may_propose(&later.author);
+                is_member
+                    && later.is_signed(self.council, slot.next(), verifier)
+                    && later.batch().is_some_and(|batch| batch.previous == self.chain_after(value))
+            };
+            let is_proven = |vote: &&Vote<SlotValue>| {
+                in_slot(slot.next()).any(|later| extends(&vote.value, &later.value))
+            };
+            let proven = in_slot(slot).find(is_proven);
+            let is_valid = |vote: &&Vote<SlotValue>| self.read(&vote.value, slot, verifier).is_ok();
+            let highest = || in_slot(slot).filter(is_valid).max_by_key(|vote| vote.ballot);
+            let Some(Vote { value, .. }) = proven.or_else(highest) else { return unproven };
+            unproven = if proven.is_some() { 0 } else { unproven + 1 };
+            let value = value.clone();
+            self.apply(&value, verifier);
         }
     }
 
@@ -377,6 +424,11 @@ impl<M: Machine> CouncilState<M> {
     }
 }
 
+fn founding<M: Machine>(machine: &M, nonce: [u8; 16], recovered: Option<Recovered>) -> Founding {
+    let state = Digest::of(&[b"holdoff state", &machine.snapshot()]);
+    Founding { members: machine.member_keys(), state, nonce, recovered }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -497,7 +549,15 @@ mod tests {
         };
         let ended = vec![(id(1), OperationEnd::Withdrawn(Slot(u64::MAX))); REMEMBERED];
         let largest = SnapshotContent {
-            founding: Founding { members: (0..64).map(a_key).collect(), ..state.founding().clone() },
+            founding: Founding {
+                members: state.machine().member_keys(),
+                recovered: Some(Recovered {
+                    council: state.council(),
+                    slot: Slot(u64::MAX),
+                    chain: state.chain(),
+                }),
+                ..state.founding().clone()
+            },
             compacted: Slot(u64::MAX),
             compacted_digest: state.chain(),
             chain: state.chain(),

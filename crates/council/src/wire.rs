@@ -86,6 +86,9 @@ pub enum AcceptorRequest {
     },
     /// Endorses a snapshot. An endorsement replaces the previous one of the same member. Reply: [`AcceptorReply::Report`].
     Endorse(Endorsement),
+    /// Closes the council at this acceptor, because a member recovers it elsewhere. From then on the acceptor accepts no
+    /// value, and still reports those that it has. Reply: [`RequestRefusal::Closed`].
+    Close(Closing),
     /// Asks the acceptor to store a mail message for an addressee that may not be a member yet. Reply:
     /// [`AcceptorReply::Posted`].
     Post {
@@ -113,6 +116,7 @@ impl AcceptorRequest {
             Self::Snapshot { .. } => "snapshot",
             Self::Compact { .. } => "compact",
             Self::Endorse(_) => "endorse",
+            Self::Close(_) => "close",
             Self::Post { .. } => "post",
             Self::Collect => "collect",
         }
@@ -129,6 +133,7 @@ impl AcceptorRequest {
                 certificate.iter().all(|endorsement| endorsement.is_signed(council, verifier))
             }
             Self::Endorse(endorsement) => endorsement.is_signed(council, verifier),
+            Self::Close(closing) => closing.is_signed(council, verifier),
             _ => true,
         }
     }
@@ -260,6 +265,11 @@ pub enum RequestRefusal {
     /// The changes of the members do not continue those that the acceptor knows.
     #[error("the changes of the members do not continue those that this acceptor knows")]
     ForeignAccess,
+    /// A member has closed the council, because it has lost a majority of its acceptors.
+    #[error(
+        "member {} has closed the council and recovers it under another id: ask its operator for the id", .0.by.short()
+    )]
+    Closed(Closing),
     /// The ballot belongs to another node or to another slot.
     #[error("the ballot does not belong to the sender and this slot")]
     ForeignBallot,
@@ -298,6 +308,7 @@ impl RequestRefusal {
             Self::ForeignFounding => "foreign_founding",
             Self::NotMember { .. } => "not_member",
             Self::ForeignAccess => "foreign_access",
+            Self::Closed(_) => "closed",
             Self::ForeignBallot => "foreign_ballot",
             Self::AttemptTooHigh { .. } => "attempt_too_high",
             Self::Unsigned => "unsigned",
@@ -352,6 +363,7 @@ impl EncodedSize for LinkMessage {
             AcceptorRequest::Fetch { .. }
             | AcceptorRequest::Snapshot { .. }
             | AcceptorRequest::Endorse(_)
+            | AcceptorRequest::Close(_)
             | AcceptorRequest::Collect => 0,
         };
         FIXED + variable

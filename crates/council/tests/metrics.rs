@@ -19,7 +19,7 @@ const INCARNATION: u64 = 11;
 
 fn founding(number: u8) -> Founding {
     let members = [SecretKey::from_secret(&[1; 32]).public()].into();
-    Founding { members, state: Digest::default(), nonce: [number; 16] }
+    Founding { members, state: Digest::default(), nonce: [number; 16], recovered: None }
 }
 
 fn council() -> CouncilId {

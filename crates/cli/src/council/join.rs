@@ -35,6 +35,10 @@ pub(super) struct JoinArgs {
     #[arg(long = "acceptor", value_name = "KEY@HOST:PORT", required = true)]
     acceptors: Vec<PeerAddress>,
 
+    /// Keep the device and its key, because the council was recovered from the one to which the device belongs
+    #[arg(long)]
+    recovered: bool,
+
     /// Accept only an invitation by this member
     #[arg(long, value_name = "KEY")]
     by: Option<PublicKey>,
@@ -78,17 +82,18 @@ pub(super) async fn init(
 }
 
 pub(super) async fn join(directory: &Path, args: &JoinArgs, json: bool) -> Result<ExitCode, CommandError> {
-    let joining = Joining::open(directory)?;
+    let joining =
+        if args.recovered { Joining::open_recovered(directory)? } else { Joining::open(directory)? };
     let (key, mut out) = (joining.key(), anstream::stdout());
     if json {
         writeln!(out, "{}", serde_json::json!({ "key": key }))?;
-    } else {
+    } else if !args.recovered {
         writeln!(out, "{key}")?;
         anstream::eprintln!(
             "This is the key of the device. A member adds it with `holdoff council add {key} --name NAME`."
         );
     }
-    let JoinArgs { council, acceptors, by, wait } = args;
+    let JoinArgs { council, acceptors, by, wait, .. } = args;
     let options = LinkOptions::default();
     let joined = joining.wait::<Members>(*council, acceptors, *by, *wait, &options).await?;
     drop(joining);

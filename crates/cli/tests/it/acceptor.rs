@@ -52,7 +52,7 @@ type Answered = BTreeMap<u64, (Option<Ballot>, Option<Ballot>)>;
 
 /// The founding record of the council with this number, which has one member.
 pub(crate) fn founding(number: u8, member: PublicKey) -> Founding {
-    Founding { members: [member].into(), state: Digest::default(), nonce: [number; 16] }
+    Founding { members: [member].into(), state: Digest::default(), nonce: [number; 16], recovered: None }
 }
 
 struct Writer {
@@ -90,7 +90,8 @@ impl Writer {
             self.answered.entry(number).or_default().0 = Some(ballot);
             let (previous, nonce) = (Digest::default(), round);
             let batch = Batch { previous, operations: Vec::new(), withdrawn: Vec::new(), nonce };
-            let value = SlotValue::sign(self.founding.council(), slot, &batch, None, false, &self.key).unwrap();
+            let value =
+                SlotValue::sign(self.founding.council(), slot, &batch, None, false, &self.key).unwrap();
             let accept = AcceptorRequest::Accept { slot, ballot, value, next: None };
             let Some(acceptor_reply) = self.request(link, accept).await else { return };
             assert!(

@@ -426,7 +426,7 @@ mod tests {
 
     fn founding(number: u8) -> (Founding, CouncilId) {
         let members = (0..=number).map(|key| PublicKey::from_bytes([key; 32])).take(64).collect();
-        let founding = Founding { members, state: Digest::default(), nonce: [number; 16] };
+        let founding = Founding { members, state: Digest::default(), nonce: [number; 16], recovered: None };
         let council = founding.council();
         (founding, council)
     }

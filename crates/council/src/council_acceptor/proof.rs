@@ -6,7 +6,8 @@ use holdoff_paxos::{Deferred, Slot};
 
 use super::{AcceptorRecord, CouncilAcceptor, DeferredReplies, Requester, to_requester};
 use crate::{
-    Access, CouncilSnapshot, Digest, Endorsement, Founding, PublicKey, RequestRefusal, SignedAccess, Verifier,
+    Access, Closing, CouncilSnapshot, Digest, Endorsement, Founding, PublicKey, RequestRefusal, SignedAccess,
+    Verifier,
 };
 
 /// A snapshot that replaces the slots up to it.
@@ -105,6 +106,25 @@ impl CouncilAcceptor {
         let mut records = vec![AcceptorRecord::Access(access)];
         records.extend(self.compact_if_offered());
         Ok(self.stored(records, requester))
+    }
+
+    /// Closes the council, if a member has signed this. The reply is the refusal of all further requests.
+    pub(super) fn close(
+        &mut self,
+        closing: Closing,
+        verifier: &dyn Verifier,
+    ) -> Result<DeferredReplies, RequestRefusal> {
+        let mut access = self.access.clone().ok_or(RequestRefusal::UnknownCouncil)?;
+        if !closing.is_signed(self.council, verifier) {
+            return Err(RequestRefusal::Unsigned);
+        }
+        if !access.close(closing) {
+            return Err(self.not_member(&closing.by));
+        }
+        self.access = Some(access.clone());
+        let why = RequestRefusal::Closed(closing);
+        let replies = to_requester(AcceptorReply::Refused { slot: None, why });
+        Ok(Deferred::until_stored(vec![AcceptorRecord::Access(access)], replies))
     }
 
     /// Takes a snapshot, and stores it if a majority of the members has endorsed it. Of two snapshots, the one with fewer

@@ -10,7 +10,7 @@ const MEMBERS: std::ops::RangeInclusive<u8> = 1..=8;
 
 fn founding() -> Founding {
     let members = MEMBERS.map(|number| requester(number).key).collect();
-    Founding { members, state: Digest::default(), nonce: [7; 16] }
+    Founding { members, state: Digest::default(), nonce: [7; 16], recovered: None }
 }
 
 fn council() -> CouncilId {

@@ -5,15 +5,26 @@ use std::collections::BTreeSet;
 use holdoff_paxos::{NodeId, Slot};
 
 use super::learning::is_majority;
+use super::round::Phase;
 use super::{Device, Out};
-use crate::AcceptorRequest;
 use crate::machine::Machine;
+use crate::{AcceptorRequest, Closing};
 
 /// The acceptors that have refused a request because this device was removed in a slot that it has not applied.
 #[derive(Debug, Default)]
 pub(super) struct Removal {
     reporters: BTreeSet<NodeId>,
     slot: Option<Slot>,
+    /// A member's statement that it recovers the council under another id.
+    closing: Option<Closing>,
+    /// The acceptors that have refused requests for this reason.
+    closed_at: BTreeSet<NodeId>,
+}
+
+impl Removal {
+    pub(super) fn is_closed(&self) -> bool {
+        self.closing.is_some()
+    }
 }
 
 impl<M: Machine> Device<M> {
@@ -59,6 +70,30 @@ impl<M: Machine> Device<M> {
             // Their outcome is in slots that this device cannot read.
             let pending: Vec<_> = self.pending().collect();
             self.end_as_unknown(pending, out);
+        }
+    }
+
+    /// Processes the refusal of an acceptor at which a member has closed the council: this device stops, and closes the other
+    /// acceptors, so that those that come back do not continue.
+    pub(super) fn closed(&mut self, at: NodeId, closing: Closing, out: &mut Out<'_, M::Change>) {
+        self.removal.closed_at.insert(at);
+        let is_by_member = self.state.machine().may_propose(&closing.by);
+        if self.removal.is_closed()
+            || !is_by_member
+            || !closing.is_signed(self.state.council(), &*self.verifier)
+        {
+            return;
+        }
+        self.removal.closing = Some(closing);
+        self.round.phase = Phase::Resting;
+        let pending: Vec<_> = self.pending().collect();
+        self.end_as_unknown(pending, out);
+    }
+
+    /// Closes an acceptor that has not refused requests for this reason yet.
+    pub(super) fn close_too(&self, at: NodeId, out: &mut Out<'_, M::Change>) {
+        if let Some(closing) = self.removal.closing.filter(|_| !self.removal.closed_at.contains(&at)) {
+            out.request(at, AcceptorRequest::Close(closing));
         }
     }
 }

@@ -57,7 +57,9 @@ impl<M: Machine> Device<M> {
     }
 
     fn begin(&mut self, out: &mut Out<'_, M::Change>) {
-        let Some(configuration) = self.state.configuration() else { return };
+        let Some(configuration) = self.state.configuration().filter(|_| !self.removal.is_closed()) else {
+            return;
+        };
         self.counts.ballots += 1;
         let (preparing, when) = self.prepare(self.round.slot, self.round.over, configuration, out);
         self.request_promises(&preparing, when, out);
@@ -228,7 +230,8 @@ impl<M: Machine> Device<M> {
         let when = if self.may_be_sent(&operations) { when } else { When::Stored };
         let nonce = u64::from((out.roll)()) << 32 | u64::from((out.roll)());
         let batch = Batch { previous: self.state.chain(), operations, withdrawn, nonce };
-        match SlotValue::sign(self.state.council(), self.round.slot, &batch, access, compacts, &*self.signer) {
+        match SlotValue::sign(self.state.council(), self.round.slot, &batch, access, compacts, &*self.signer)
+        {
             Ok(value) => self.start_accepting(free.propose(value), ahead, when, out),
             Err(_) => self.round.phase = Phase::Ready(free),
         }
@@ -414,6 +417,7 @@ impl<M: Machine> Device<M> {
             // A refusal without a slot concerns a mail message for which there was no room.
             RequestRefusal::Full if slot == Some(self.round.slot) => self.is_full_at(from),
             RequestRefusal::UnknownCouncil => self.introduce(from, out),
+            RequestRefusal::Closed(closing) => self.closed(from, closing, out),
             RequestRefusal::NotMember { access, removed_in } => {
                 self.not_a_member(from, access, removed_in, out);
             }

@@ -42,7 +42,7 @@ const SNAPSHOTS: usize = 16;
 
 /// Returns whether these acceptors contain a majority of the current configuration. The configuration may have
 /// changed since they reported.
-pub(super) fn is_majority(reporters: &BTreeSet<NodeId>, configuration: &Configuration) -> bool {
+pub(crate) fn is_majority(reporters: &BTreeSet<NodeId>, configuration: &Configuration) -> bool {
     let mut tally = Tally::default();
     for node in reporters {
         tally.count(*node, configuration);
@@ -217,6 +217,7 @@ impl<M: Machine> Device<M> {
         if configuration.contains(from) {
             self.upkeep.note_report(from, report);
             self.report_access(from, report.access, out);
+            self.close_too(from, out);
             self.endorse_compaction(from, out);
         }
         let (slot, digest) = (report.floor, report.digest);

@@ -13,9 +13,7 @@ use holdoff_paxos::{NodeId, Slot};
 use super::learning::is_majority;
 use super::{Device, Out};
 use crate::machine::{AcceptorInfo, Machine};
-use crate::{
-    AcceptorReport, AcceptorRequest, Applied, CouncilSnapshot, Endorsement, OperationId, SlotValue,
-};
+use crate::{AcceptorReport, AcceptorRequest, Applied, CouncilSnapshot, Endorsement, OperationId, SlotValue};
 
 /// The knowledge of a device about the size of the council, and about the acceptors that lack its snapshot.
 #[derive(Debug, Default)]

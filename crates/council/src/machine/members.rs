@@ -93,6 +93,16 @@ impl Members {
         &self.members
     }
 
+    /// Returns the same members with other acceptors.
+    pub fn with_acceptors(
+        &self,
+        acceptors: impl IntoIterator<Item = AcceptorInfo>,
+    ) -> Result<Self, InvalidOperation> {
+        let mut members = Self { acceptors: BTreeMap::new(), ..self.clone() };
+        acceptors.into_iter().try_for_each(|acceptor| members.add_acceptor(acceptor))?;
+        Ok(members)
+    }
+
     /// Adds a member from the start, before the first slot.
     #[cfg(test)]
     pub(crate) fn admit(&mut self, key: PublicKey, name: &str) {

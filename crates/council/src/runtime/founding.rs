@@ -11,7 +11,7 @@ use super::store::{DeviceIdentity, Store};
 use super::{Council, Error};
 use crate::acceptor::{LinkReply, LinkRequest};
 use crate::machine::{AcceptorInfo, Machine, Members};
-use crate::{AcceptorReply, CouncilId, CouncilState, PublicKey};
+use crate::{AcceptorReply, AcceptorRequest, CouncilId, CouncilState, PublicKey};
 
 /// Asks an acceptor for the incarnation of its store, which determines its node id.
 pub async fn identify_acceptor(
@@ -63,8 +63,18 @@ pub(super) async fn introduce<M: Machine>(
     state: &CouncilState<M>,
     options: &LinkOptions,
 ) -> Result<(), Error> {
+    tell(key, incarnation, address, (state.council(), state.introduction()), options).await
+}
+
+/// Sends an acceptor a request for a council, which must not be refused.
+pub(super) async fn tell(
+    key: &SecretKey,
+    incarnation: u64,
+    address: &PeerAddress,
+    (council, request): (CouncilId, AcceptorRequest),
+    options: &LinkOptions,
+) -> Result<(), Error> {
     let (link, _) = link(key, address.key, &address.address, options)?;
-    let (council, request) = (state.council(), state.introduction());
     let request = LinkRequest::Council { incarnation, council, request };
     let reply: LinkReply = link.call_value_within(REQUEST_TIMEOUT, &request).await?;
     link.close().await;

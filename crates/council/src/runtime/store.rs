@@ -115,7 +115,7 @@ impl Store {
     }
 
     /// Stores the records in one transaction. They are on disk when this function returns.
-    fn put_all<W: Serialize>(&self, records: Vec<Record<W>>) -> Result<(), Error> {
+    pub(super) fn put_all<W: Serialize>(&self, records: Vec<Record<W>>) -> Result<(), Error> {
         let transaction = self.0.database.begin_write().map_err(disk)?;
         for record in records {
             put(&transaction, record)?;

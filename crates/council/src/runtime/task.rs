@@ -498,7 +498,7 @@ fn written(finished: Option<Result<Written, Error>>) -> Result<Written, Error> {
 }
 
 /// Restores the device and its key from the directory.
-fn open_device<M: Machine>(
+pub(super) fn open_device<M: Machine>(
     folder: &Folder,
     store: &Store,
     identity: &DeviceIdentity,

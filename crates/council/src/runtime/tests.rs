@@ -3,6 +3,7 @@
 mod acceptor;
 mod limits;
 mod membership;
+mod recovery;
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,7 +11,8 @@ use std::time::Duration;
 use holdoff_net::SecretKey;
 
 use super::*;
-use crate::{NotCommitted, Outcome};
+use crate::acceptor::AcceptorLimits;
+use crate::{NotCommitted, Outcome, RequestRefusal};
 use acceptor::three;
 
 const SOON: Duration = Duration::from_secs(20);

@@ -22,7 +22,7 @@ const GRACE: Duration = Duration::from_secs(5);
 /// The founding record of a council with two members.
 fn founding() -> Founding {
     let members = [1, 2].map(|secret| SecretKey::from_secret(&[secret; 32]).public()).into();
-    Founding { members, state: Digest::default(), nonce: [5; 16] }
+    Founding { members, state: Digest::default(), nonce: [5; 16], recovered: None }
 }
 
 fn council() -> CouncilId {

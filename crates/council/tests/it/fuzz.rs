@@ -51,7 +51,12 @@ fn requester() -> Requester {
 
 /// The founding record of the council with this number, whose only member is the requester.
 fn founding(number: u8) -> Founding {
-    Founding { members: [TestSigner.public()].into(), state: Digest::default(), nonce: [number; 16] }
+    Founding {
+        members: [TestSigner.public()].into(),
+        state: Digest::default(),
+        nonce: [number; 16],
+        recovered: None,
+    }
 }
 
 /// Generates a well-formed request for the council with this number.

@@ -26,7 +26,7 @@ async fn get(daemon: &Daemon, path: &str) -> Value {
 
 fn founding(number: u8) -> Founding {
     let members = [SecretKey::from_secret(&[7; 32]).public()].into();
-    Founding { members, state: Digest::default(), nonce: [number; 16] }
+    Founding { members, state: Digest::default(), nonce: [number; 16], recovered: None }
 }
 
 /// Sends so many messages to each of these councils, one council after the other.

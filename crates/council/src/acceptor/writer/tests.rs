@@ -74,7 +74,7 @@ impl Device {
 /// Returns the founding record of a council with the devices 1, 2 and 9.
 fn founding(number: u8) -> Founding {
     let members = [1, 2, 9].map(|device| Device::new(device).key.public()).into();
-    Founding { members, state: Digest::default(), nonce: [number; 16] }
+    Founding { members, state: Digest::default(), nonce: [number; 16], recovered: None }
 }
 
 fn council(number: u8) -> CouncilId {

@@ -322,7 +322,8 @@ impl Bench {
         let batch =
             Batch { previous: state.chain(), operations: vec![operation], withdrawn: Vec::new(), nonce: 1 };
         let access = state.access_change(&machine);
-        SlotValue::sign(council, state.applied().next(), &batch, access, compacts, &by as &dyn Signer).unwrap()
+        SlotValue::sign(council, state.applied().next(), &batch, access, compacts, &by as &dyn Signer)
+            .unwrap()
     }
 }
 

@@ -56,6 +56,19 @@ impl Acceptor {
         matches!(reply.replies.as_slice(), [AcceptorReply::Report(_)])
     }
 
+    /// Returns the last slot in which the acceptor has accepted a value, as it reports to this member.
+    pub(super) async fn latest(&self, council: CouncilId, member: &SecretKey) -> Slot {
+        let (link, _) = link(member, self.key, &self.address, &LinkOptions::default()).unwrap();
+        let request = AcceptorRequest::Fetch { after: Slot(0) };
+        let reply: LinkReply =
+            link.call_value(&LinkRequest::Council { incarnation: 0, council, request }).await.unwrap();
+        let latest = reply.replies.iter().find_map(|reply| match reply {
+            AcceptorReply::History { latest, .. } => Some(*latest),
+            _ => None,
+        });
+        latest.unwrap_or_default()
+    }
+
     /// Returns the number of mail messages for this key.
     pub(super) async fn mail(&self, council: CouncilId, to: &SecretKey) -> usize {
         let (link, _) = link(to, self.key, &self.address, &LinkOptions::default()).unwrap();
