@@ -342,8 +342,7 @@ impl CouncilAcceptor {
         }
         replies.extend(to_requester(self.report(&requester.key)));
         if let Some(closing) = self.closed() {
-            let why = RequestRefusal::Closed(closing);
-            replies.extend(to_requester(AcceptorReply::Refused { slot: None, why }));
+            replies.extend(to_requester(AcceptorReply::Closed(closing)));
         }
         if self.delete_mail(&requester.key) {
             let connected = AcceptorRecord::AddresseeConnected(requester.key);
@@ -537,10 +536,8 @@ impl CouncilAcceptor {
             AcceptorRequest::Access { .. } | AcceptorRequest::Close(_) => true,
             AcceptorRequest::Fetch { .. } => self.standing(&requester.key) != Standing::Stranger,
             AcceptorRequest::Snapshot { .. } => self.may_read(&requester.key),
-            _ => match self.closed().filter(|_| self.may_read(&requester.key)) {
-                Some(closing) => return Err(RequestRefusal::Closed(closing)),
-                None => self.may_read(&requester.key),
-            },
+            _ if self.may_read(&requester.key) && self.closed().is_some() => return Err(RequestRefusal::Closed),
+            _ => self.may_read(&requester.key),
         };
         if is_open && self.access.is_some() { Ok(()) } else { Err(self.not_member(&requester.key)) }
     }

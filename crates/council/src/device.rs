@@ -213,6 +213,7 @@ impl<M: Machine> Device<M> {
                 self.install(snapshot, out);
             }
             AcceptorReply::Posted { id } => self.posted(from, id, out),
+            AcceptorReply::Closed(closing) => self.closed(from, closing, out),
             AcceptorReply::Refused { slot, why } => self.refused(from, slot, why, out),
             // Mail is for a participant that is not a device yet.
             AcceptorReply::Mail(_) => {}

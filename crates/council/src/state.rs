@@ -114,6 +114,7 @@ impl<M: Machine> CouncilState<M> {
 
     /// Founds a council that continues this one with this machine, which has other acceptors. Its slots come after those of
     /// this council, and it remembers the same operations.
+    #[must_use]
     pub fn recover(&self, machine: M, nonce: [u8; 16]) -> Self {
         let Self { council, applied, chain, .. } = *self;
         let founding = founding(&machine, nonce, Some(Recovered { council, slot: applied, chain }));

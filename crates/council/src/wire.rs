@@ -10,7 +10,7 @@ use holdoff_paxos::{Ballot, Slot};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    CouncilId, Digest, Endorsement, Founding, OperationId, PublicKey, SignedAccess, SignedOperation,
+    Closing, CouncilId, Digest, Endorsement, Founding, OperationId, PublicKey, SignedAccess, SignedOperation,
     SlotValue, Verifier,
 };
 
@@ -87,7 +87,7 @@ pub enum AcceptorRequest {
     /// Endorses a snapshot. An endorsement replaces the previous one of the same member. Reply: [`AcceptorReply::Report`].
     Endorse(Endorsement),
     /// Closes the council at this acceptor, because a member recovers it elsewhere. From then on the acceptor accepts no
-    /// value, and still reports those that it has. Reply: [`RequestRefusal::Closed`].
+    /// value, and still reports those that it has. Reply: [`AcceptorReply::Closed`].
     Close(Closing),
     /// Asks the acceptor to store a mail message for an addressee that may not be a member yet. Reply:
     /// [`AcceptorReply::Posted`].
@@ -197,6 +197,8 @@ pub enum AcceptorReply {
     /// The answer to [`AcceptorRequest::Collect`]. The acceptor keeps the mail until the addressee connects as a device. An
     /// addressee that is killed earlier can collect it again.
     Mail(Vec<(OperationId, Bytes)>),
+    /// A member has closed the council. Follows each reply to [`AcceptorRequest::Fetch`].
+    Closed(Closing),
     /// The acceptor has refused the request, and nothing has changed.
     Refused {
         /// The slot, if the request had one.
@@ -266,10 +268,8 @@ pub enum RequestRefusal {
     #[error("the changes of the members do not continue those that this acceptor knows")]
     ForeignAccess,
     /// A member has closed the council, because it has lost a majority of its acceptors.
-    #[error(
-        "member {} has closed the council and recovers it under another id: ask its operator for the id", .0.by.short()
-    )]
-    Closed(Closing),
+    #[error("a member has closed the council and recovers it under another id: ask its operator for the id")]
+    Closed,
     /// The ballot belongs to another node or to another slot.
     #[error("the ballot does not belong to the sender and this slot")]
     ForeignBallot,
@@ -308,7 +308,7 @@ impl RequestRefusal {
             Self::ForeignFounding => "foreign_founding",
             Self::NotMember { .. } => "not_member",
             Self::ForeignAccess => "foreign_access",
-            Self::Closed(_) => "closed",
+            Self::Closed => "closed",
             Self::ForeignBallot => "foreign_ballot",
             Self::AttemptTooHigh { .. } => "attempt_too_high",
             Self::Unsigned => "unsigned",

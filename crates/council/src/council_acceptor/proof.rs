@@ -6,7 +6,7 @@ use holdoff_paxos::{Deferred, Slot};
 
 use super::{AcceptorRecord, CouncilAcceptor, DeferredReplies, Requester, to_requester};
 use crate::{
-    Access, Closing, CouncilSnapshot, Digest, Endorsement, Founding, PublicKey, RequestRefusal, SignedAccess,
+    AcceptorReply, Access, Closing, CouncilSnapshot, Digest, Endorsement, Founding, PublicKey, RequestRefusal, SignedAccess,
     Verifier,
 };
 
@@ -108,7 +108,7 @@ impl CouncilAcceptor {
         Ok(self.stored(records, requester))
     }
 
-    /// Closes the council, if a member has signed this. The reply is the refusal of all further requests.
+    /// Closes the council, if a member has signed this.
     pub(super) fn close(
         &mut self,
         closing: Closing,
@@ -122,8 +122,7 @@ impl CouncilAcceptor {
             return Err(self.not_member(&closing.by));
         }
         self.access = Some(access.clone());
-        let why = RequestRefusal::Closed(closing);
-        let replies = to_requester(AcceptorReply::Refused { slot: None, why });
+        let replies = to_requester(AcceptorReply::Closed(closing));
         Ok(Deferred::until_stored(vec![AcceptorRecord::Access(access)], replies))
     }
 

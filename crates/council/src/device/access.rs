@@ -17,7 +17,7 @@ pub(super) struct Removal {
     slot: Option<Slot>,
     /// A member's statement that it recovers the council under another id.
     closing: Option<Closing>,
-    /// The acceptors that have refused requests for this reason.
+    /// The acceptors that are closed.
     closed_at: BTreeSet<NodeId>,
 }
 
@@ -73,7 +73,7 @@ impl<M: Machine> Device<M> {
         }
     }
 
-    /// Processes the refusal of an acceptor at which a member has closed the council: this device stops, and closes the other
+    /// Processes a member's statement that it has closed the council: this device stops, and closes the other
     /// acceptors, so that those that come back do not continue.
     pub(super) fn closed(&mut self, at: NodeId, closing: Closing, out: &mut Out<'_, M::Change>) {
         self.removal.closed_at.insert(at);
@@ -90,7 +90,7 @@ impl<M: Machine> Device<M> {
         self.end_as_unknown(pending, out);
     }
 
-    /// Closes an acceptor that has not refused requests for this reason yet.
+    /// Closes an acceptor that is not known to be closed.
     pub(super) fn close_too(&self, at: NodeId, out: &mut Out<'_, M::Change>) {
         if let Some(closing) = self.removal.closing.filter(|_| !self.removal.closed_at.contains(&at)) {
             out.request(at, AcceptorRequest::Close(closing));

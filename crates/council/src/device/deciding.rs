@@ -417,7 +417,6 @@ impl<M: Machine> Device<M> {
             // A refusal without a slot concerns a mail message for which there was no room.
             RequestRefusal::Full if slot == Some(self.round.slot) => self.is_full_at(from),
             RequestRefusal::UnknownCouncil => self.introduce(from, out),
-            RequestRefusal::Closed(closing) => self.closed(from, closing, out),
             RequestRefusal::NotMember { access, removed_in } => {
                 self.not_a_member(from, access, removed_in, out);
             }

@@ -197,13 +197,12 @@ impl<M: Machine> Device<M> {
 
     /// Requests the latest snapshot of the acceptors, if some of them have an older one.
     fn spread_snapshot(&mut self, out: &mut Out<'_, M::Change>) {
-        let floors = || self.upkeep.reports.iter().map(|(id, report)| (report.floor, *id));
-        let (oldest, latest) = (floors().min(), floors().max());
-        let Some((_, at)) = latest.filter(|(floor, _)| oldest.is_some_and(|(oldest, _)| oldest < *floor))
-        else {
+        let floors = || self.upkeep.reports.values().map(|report| report.floor);
+        let (oldest, latest) = (floors().min(), floors().max().unwrap_or_default());
+        if oldest.is_none_or(|oldest| oldest == latest) {
             self.upkeep.spread = Schedule::default();
             return;
-        };
+        }
         let turn = &mut self.upkeep.spread;
         let is_now = turn.has_come(out.now_us);
         if !is_now && turn.at_us.is_some() {
@@ -211,8 +210,11 @@ impl<M: Machine> Device<M> {
         }
         turn.times = turn.times.saturating_add(1);
         turn.at_us = Some(out.later(&self.options.upkeep, turn.times, Duration::ZERO));
-        if is_now {
-            out.request(at, AcceptorRequest::Snapshot { offered: None });
+        let times = turn.times as usize;
+        let holders = self.upkeep.reports.iter().filter(|(_, report)| report.floor == latest);
+        // Another one at each turn: an acceptor may be lost.
+        if is_now && let Some((at, _)) = holders.cycle().nth(times) {
+            out.request(*at, AcceptorRequest::Snapshot { offered: None });
         }
     }
 

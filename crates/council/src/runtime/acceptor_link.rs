@@ -224,6 +224,7 @@ impl Receiver {
         }
         self.requests.answered(match &reply {
             AcceptorReply::Refused { why, .. } => AcceptorHealth::Refusing(*why),
+            AcceptorReply::Closed(_) => AcceptorHealth::Refusing(RequestRefusal::Closed),
             _ => AcceptorHealth::Connected,
         });
         // An error means that the device has stopped. This task ends next.

@@ -141,9 +141,7 @@ impl Survivors {
             let changes = state.access_after(known.unwrap_or_default());
             self.ask(link, AcceptorRequest::Access { changes }).await?;
             let closed = self.ask(link, AcceptorRequest::Close(Closing::sign(self.council, key))).await?;
-            if let Some(AcceptorReply::Refused { why, .. }) = closed.replies.first()
-                && !matches!(why, RequestRefusal::Closed(_))
-            {
+            if let Some(AcceptorReply::Refused { why, .. }) = closed.replies.first() {
                 return Err(Error::Refused { acceptor: link.peer().key, why: *why });
             }
         }
@@ -164,8 +162,9 @@ impl Survivors {
                     match reply {
                         AcceptorReply::History { votes: more, .. } => {
                             after = more.last().map_or(after, |(slot, _)| *slot);
-                            more.into_iter()
-                                .for_each(|(slot, vote)| votes.entry(slot).or_default().push(vote));
+                            for (slot, vote) in more {
+                                votes.entry(slot).or_default().push(vote);
+                            }
                         }
                         AcceptorReply::Report(report) if report.floor > before => {
                             return Err(Error::Behind { applied: state.applied(), floor: report.floor });

@@ -68,7 +68,7 @@ async fn survivors_continue_after_the_loss_of_a_majority() {
     let away = open(&path("away"));
     let is_closed = |status: DeviceStatus| {
         let closed =
-            |it: &AcceptorStatus| matches!(it.health, AcceptorHealth::Refusing(RequestRefusal::Closed(_)));
+            |it: &AcceptorStatus| matches!(it.health, AcceptorHealth::Refusing(RequestRefusal::Closed));
         status.acceptors.iter().filter(|it| closed(it)).count() == 3
     };
     while !is_closed(away.status().await.unwrap()) {
