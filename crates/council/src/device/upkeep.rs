@@ -195,11 +195,11 @@ impl<M: Machine> Device<M> {
         }
     }
 
-    /// Requests the latest snapshot of the acceptors, if some of them have an older one.
+    /// Requests a snapshot of an acceptor, if others have an older one.
     fn spread_snapshot(&mut self, out: &mut Out<'_, M::Change>) {
         let floors = || self.upkeep.reports.values().map(|report| report.floor);
-        let (oldest, latest) = (floors().min(), floors().max().unwrap_or_default());
-        if oldest.is_none_or(|oldest| oldest == latest) {
+        let oldest = floors().min();
+        if floors().max() == oldest {
             self.upkeep.spread = Schedule::default();
             return;
         }
@@ -211,8 +211,8 @@ impl<M: Machine> Device<M> {
         turn.times = turn.times.saturating_add(1);
         turn.at_us = Some(out.later(&self.options.upkeep, turn.times, Duration::ZERO));
         let times = turn.times as usize;
-        let holders = self.upkeep.reports.iter().filter(|(_, report)| report.floor == latest);
-        // Another one at each turn: an acceptor may be lost.
+        let holders = self.upkeep.reports.iter().filter(|(_, report)| Some(report.floor) > oldest);
+        // Another one at each turn: the acceptor with the latest may be lost.
         if is_now && let Some((at, _)) = holders.cycle().nth(times) {
             out.request(*at, AcceptorRequest::Snapshot { offered: None });
         }

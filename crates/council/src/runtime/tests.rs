@@ -11,7 +11,6 @@ use std::time::Duration;
 use holdoff_net::SecretKey;
 
 use super::*;
-use crate::acceptor::AcceptorLimits;
 use crate::{NotCommitted, Outcome, RequestRefusal};
 use acceptor::three;
 

@@ -29,7 +29,7 @@ async fn survivors_continue_after_the_loss_of_a_majority() {
         tokio::task::yield_now().await;
     }
     two.close().await;
-    let spare = [acceptor::Acceptor::with(AcceptorLimits::default()).await, three().await.remove(0)];
+    let spare = three().await;
     let at = [old[2].address(), spare[0].address(), spare[1].address()];
 
     let refused = Council::<Members>::recover(path("one"), &at, &options).await.unwrap_err();
@@ -60,19 +60,18 @@ async fn survivors_continue_after_the_loss_of_a_majority() {
     let [mine, theirs] = [one.status().await.unwrap(), two.status().await.unwrap()];
     assert_eq!((mine.applied, mine.chain, mine.is_member), (theirs.applied, theirs.chain, theirs.is_member));
 
-    // The lost acceptors come back. A device of the old council learns from the one that stayed that the council is closed,
-    // and tells the others.
+    // A device of the old council learns from the acceptor that stayed that the council is closed, and closes those that come
+    // back.
+    let away = open(&path("away"));
+    let is_closed = |it: &AcceptorStatus| it.health == AcceptorHealth::Refusing(RequestRefusal::Closed);
+    while !away.status().await.unwrap().acceptors.iter().any(is_closed) {
+        tokio::task::yield_now().await;
+    }
     for acceptor in &mut old[..2] {
         acceptor.start().await;
     }
-    let away = open(&path("away"));
-    let is_closed = |status: DeviceStatus| {
-        let closed =
-            |it: &AcceptorStatus| matches!(it.health, AcceptorHealth::Refusing(RequestRefusal::Closed));
-        status.acceptors.iter().filter(|it| closed(it)).count() == 3
-    };
-    while !is_closed(away.status().await.unwrap()) {
-        drop(away.submit(a_guest(), None, Duration::from_millis(10)).await.unwrap());
+    while !away.status().await.unwrap().acceptors.iter().all(is_closed) {
+        tokio::task::yield_now().await;
     }
     let outcome = away.submit(a_guest(), None, Duration::from_millis(100)).await.unwrap();
     assert!(!matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
