@@ -184,7 +184,8 @@ impl Endorsement {
 /// The members that an acceptor knows.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Access {
-    /// The slot before the first one.
+    /// The slot with which a member has introduced the council. The acceptor may not know who had to endorse a snapshot of the
+    /// slots up to it, so it counts its room from here.
     pub(crate) base: Slot,
     /// The slot of the last change.
     slot: Slot,
@@ -219,10 +220,9 @@ impl Access {
     ) -> Option<Self> {
         let is_founding = founding.council() == council && founding.members.len() <= Founding::MAX_MEMBERS;
         let members: BTreeSet<_> = members.into_iter().collect();
-        let base = founding.base();
-        let is_known = slot > base || members == founding.members;
-        let is_sane = slot >= base && !members.is_empty() && members.len() <= MAX_MEMBERS;
-        let access = || Self { base, slot, members, changes: VecDeque::new(), closed: None };
+        let is_known = slot > founding.base() || members == founding.members;
+        let is_sane = slot >= founding.base() && !members.is_empty() && members.len() <= MAX_MEMBERS;
+        let access = || Self { base: slot, slot, members, changes: VecDeque::new(), closed: None };
         (is_founding && is_known && is_sane).then(access)
     }
 
