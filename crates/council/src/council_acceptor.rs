@@ -536,7 +536,9 @@ impl CouncilAcceptor {
             AcceptorRequest::Access { .. } | AcceptorRequest::Close(_) => true,
             AcceptorRequest::Fetch { .. } => self.standing(&requester.key) != Standing::Stranger,
             AcceptorRequest::Snapshot { .. } => self.may_read(&requester.key),
-            _ if self.may_read(&requester.key) && self.closed().is_some() => return Err(RequestRefusal::Closed),
+            _ if self.may_read(&requester.key) && self.closed().is_some() => {
+                return Err(RequestRefusal::Closed);
+            }
             _ => self.may_read(&requester.key),
         };
         if is_open && self.access.is_some() { Ok(()) } else { Err(self.not_member(&requester.key)) }

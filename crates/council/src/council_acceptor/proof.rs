@@ -6,8 +6,8 @@ use holdoff_paxos::{Deferred, Slot};
 
 use super::{AcceptorRecord, CouncilAcceptor, DeferredReplies, Requester, to_requester};
 use crate::{
-    AcceptorReply, Access, Closing, CouncilSnapshot, Digest, Endorsement, Founding, PublicKey, RequestRefusal, SignedAccess,
-    Verifier,
+    AcceptorReply, Access, Closing, CouncilSnapshot, Digest, Endorsement, Founding, PublicKey,
+    RequestRefusal, SignedAccess, Verifier,
 };
 
 /// A snapshot that replaces the slots up to it.
