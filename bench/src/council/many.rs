@@ -137,12 +137,12 @@ impl CouncilWriter {
         number: usize,
     ) -> Result<Self, String> {
         let mut rolls = Rng::new();
-        let mut id = [0; 16];
-        rolls.fill(&mut id);
-        let council = CouncilId(id);
+        let mut nonce = [0; 16];
+        rolls.fill(&mut nonce);
         let public = key.public();
         let members = Members::create(public, format!("{number}"), acceptors.iter().cloned());
-        let state = CouncilState::new(council, members.map_err(|error| error.to_string())?);
+        let state = CouncilState::found(members.map_err(|error| error.to_string())?, nonce);
+        let council = state.council();
         let me = NodeId::derive(public.as_bytes(), INCARNATION);
         let device = Device::new(me, Box::new(key), Box::new(Ed25519), state, Settings::default().device);
         let guest = SecretKey::generate().map_err(|error| error.to_string())?.public();

@@ -3,6 +3,7 @@
 mod acceptors;
 mod change;
 mod join;
+mod recover;
 mod show;
 
 use std::path::PathBuf;
@@ -75,6 +76,9 @@ enum CouncilCommand {
     #[command(subcommand)]
     Acceptors(acceptors::AcceptorsCommand),
 
+    /// Found a new council from what is left of this one, after a majority of its acceptors is lost for good
+    Recover(recover::RecoverArgs),
+
     /// Replace all decided slots by a snapshot, so that the acceptors can delete them
     Compact,
 
@@ -105,6 +109,9 @@ async fn execute(args: &CouncilArgs, json: bool) -> Result<ExitCode, CommandErro
     match &args.command {
         CouncilCommand::Init(init) => return join::init(&directory, init, args.deadline, json).await,
         CouncilCommand::Join(join) => return join::join(&directory, join, json).await,
+        CouncilCommand::Recover(recover) => {
+            return recover::recover(&directory, recover, args.deadline, json).await;
+        }
         _ => {}
     }
     let council = Council::open(&directory, Settings::default())?;
@@ -118,7 +125,9 @@ async fn execute(args: &CouncilArgs, json: bool) -> Result<ExitCode, CommandErro
         CouncilCommand::Compact => change::compact(&context).await,
         CouncilCommand::Watch => show::watch(&context).await,
         CouncilCommand::Status => show::status(&context).await,
-        CouncilCommand::Init(_) | CouncilCommand::Join(_) => Ok(ExitCode::SUCCESS),
+        CouncilCommand::Init(_) | CouncilCommand::Join(_) | CouncilCommand::Recover(_) => {
+            Ok(ExitCode::SUCCESS)
+        }
     };
     context.council.close().await;
     code

@@ -1,18 +1,22 @@
 //! The part of one acceptor in one council.
 
+mod proof;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use holdoff_paxos::slot::{AcceptReply, Acceptor, PromiseReply, Record, Vote};
 use holdoff_paxos::{Ballot, Deferred, NodeId, Slot};
+use proof::{Endorsements, StoredSnapshot};
 use serde::{Deserialize, Serialize};
 
+use crate::access::Standing;
 use crate::{
-    AcceptorReply, AcceptorRequest, CouncilId, CouncilSnapshot, Digest, OperationId, PublicKey,
-    RequestRefusal, SignedOperation, SlotValue, Verifier,
+    AcceptorReply, AcceptorReport, AcceptorRequest, Access, Closing, CouncilId, CouncilSnapshot, Digest,
+    Endorsement, OperationId, PublicKey, RequestRefusal, SignedOperation, SlotValue, Verifier,
 };
 
-/// The data of one acceptor for one council: the votes by slot, a snapshot and mail.
+/// The data of one acceptor for one council: the members, the votes by slot, a snapshot and mail.
 ///
 /// A council has several acceptors, and an acceptor serves many councils. It has one `CouncilAcceptor` for each
 /// council, and one writer that calls all of them. A request returns a [`Deferred`]: the records to store, and the
@@ -21,10 +25,13 @@ use crate::{
 pub struct CouncilAcceptor {
     council: CouncilId,
     quota: Quota,
+    /// The members; `None` until a member has introduced the council.
+    access: Option<Access>,
+    endorsements: Endorsements,
     slots: BTreeMap<Slot, Acceptor<SlotValue>>,
     /// The highest slot in which this acceptor has accepted a value.
     latest: Slot,
-    snapshot: Option<(CouncilSnapshot, Digest)>,
+    snapshot: Option<StoredSnapshot>,
     mail: BTreeMap<(PublicKey, OperationId), Bytes>,
     /// The announced operations. They are in memory only, because the author keeps its operation until it is
     /// decided.
@@ -35,7 +42,7 @@ pub struct CouncilAcceptor {
 /// The quota of a council at an acceptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Quota {
-    /// Slots that the snapshot does not cover.
+    /// Slots after the last one that the snapshot covers.
     pub slots: usize,
     /// Total bytes.
     pub bytes: usize,
@@ -64,10 +71,14 @@ pub struct Requester {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum AcceptorRecord {
+    /// The members.
+    Access(Access),
+    /// A member has endorsed a snapshot.
+    Endorsed(Endorsement),
     /// A promise or a vote.
     Slot(Slot, Record<SlotValue>),
-    /// A snapshot. The store may delete all slots up to its slot.
-    Snapshot(CouncilSnapshot),
+    /// A snapshot with its endorsements. The store may delete all slots up to its slot, and all other endorsements.
+    Snapshot(CouncilSnapshot, Vec<Endorsement>),
     /// A mail message.
     Mail(PublicKey, OperationId, Bytes),
     /// The addressee of these mail messages has connected as a device. The store may delete the messages.
@@ -118,6 +129,8 @@ impl CouncilAcceptor {
         Self {
             council,
             quota,
+            access: None,
+            endorsements: Endorsements::default(),
             slots: BTreeMap::new(),
             latest: Slot(0),
             snapshot: None,
@@ -130,8 +143,10 @@ impl CouncilAcceptor {
     /// Restores a record that an earlier process has stored.
     pub fn restore(&mut self, stored: AcceptorRecord) {
         match stored {
+            AcceptorRecord::Access(access) => self.access = Some(access),
+            AcceptorRecord::Endorsed(endorsement) => self.endorsements.restore(endorsement),
             AcceptorRecord::Slot(slot, record) => self.keep(slot, record),
-            AcceptorRecord::Snapshot(snapshot) => self.compact(snapshot),
+            AcceptorRecord::Snapshot(snapshot, certificate) => self.compact(snapshot, certificate),
             AcceptorRecord::Mail(to, id, message) => {
                 self.bytes += message.len();
                 self.mail.insert((to, id), message);
@@ -147,7 +162,7 @@ impl CouncilAcceptor {
 
     /// Returns the last slot that the snapshot covers.
     pub fn floor(&self) -> Slot {
-        self.snapshot.as_ref().map_or(Slot(0), |(snapshot, _)| snapshot.slot)
+        self.snapshot.as_ref().map_or(Slot(0), |stored| stored.snapshot.slot)
     }
 
     /// Returns the stored bytes of values, mail and snapshot.
@@ -160,7 +175,8 @@ impl CouncilAcceptor {
         const EACH: usize = 256;
         let announced: usize = self.announced.iter().map(|operation| operation.body.len()).sum();
         let many = 1 + self.slots.len() + self.mail.len() + self.announced.len();
-        self.bytes + announced + many * EACH
+        let access = self.access.as_ref().map_or(0, Access::memory);
+        self.bytes + announced + access + self.endorsements.memory() + many * EACH
     }
 
     /// Returns the number of stored mail messages.
@@ -181,7 +197,11 @@ impl CouncilAcceptor {
         verifier: &dyn Verifier,
     ) -> DeferredReplies {
         let slot = slot_of(&request);
-        let answered = match request {
+        let answered = self.check_access(requester, &request).and_then(|()| match request {
+            AcceptorRequest::Introduce { founding, access, members } => {
+                self.introduce(requester, &founding, access, members)
+            }
+            AcceptorRequest::Access { changes } => self.change_access(requester, &changes, verifier),
             AcceptorRequest::Prepare { slot, ballot, announce } => {
                 self.prepare(requester, slot, ballot, announce)
             }
@@ -189,12 +209,18 @@ impl CouncilAcceptor {
                 self.accept(requester, slot, Vote { ballot, value }, next, verifier)
             }
             AcceptorRequest::Decided { slot, vote } => self.decided(slot, vote, verifier),
-            AcceptorRequest::Fetch { after } => Ok(self.fetch(requester, after)),
-            AcceptorRequest::Snapshot => Ok(Deferred::ready(to_requester(self.own_snapshot()))),
-            AcceptorRequest::Compact { snapshot } => self.take_snapshot(snapshot),
+            AcceptorRequest::Fetch { after } => self.fetch(requester, after),
+            AcceptorRequest::Snapshot { offered } => {
+                Ok(Deferred::ready(to_requester(self.own_snapshot(&requester.key, offered))))
+            }
+            AcceptorRequest::Compact { snapshot, certificate } => {
+                self.offer(requester, snapshot, &certificate, verifier)
+            }
+            AcceptorRequest::Endorse(endorsement) => self.endorse(requester, endorsement, verifier),
+            AcceptorRequest::Close(closing) => self.close(closing, verifier),
             AcceptorRequest::Post { id, to, message } => self.post(id, to, message),
             AcceptorRequest::Collect => Ok(Deferred::ready(to_requester(self.collect(&requester.key)))),
-        };
+        });
         answered.unwrap_or_else(|why| Deferred::ready(to_requester(AcceptorReply::Refused { slot, why })))
     }
 
@@ -207,7 +233,7 @@ impl CouncilAcceptor {
     ) -> Result<DeferredReplies, RequestRefusal> {
         check_owner(requester, slot, ballot)?;
         if slot <= self.floor() {
-            return Ok(Deferred::ready(to_requester(self.compacted())));
+            return Ok(self.reported(&requester.key));
         }
         self.check_attempt(slot, ballot)?;
         self.check_promise(slot)?;
@@ -230,7 +256,7 @@ impl CouncilAcceptor {
         check_owner(requester, slot, vote.ballot)?;
         next.map_or(Ok(()), |ballot| check_owner(requester, slot.next(), ballot))?;
         if slot <= self.floor() {
-            return Ok(Deferred::ready(to_requester(self.compacted())));
+            return Ok(self.reported(&requester.key));
         }
         self.check_attempt(slot, vote.ballot)?;
         next.map_or(Ok(()), |ballot| self.check_attempt(slot.next(), ballot))?;
@@ -302,20 +328,34 @@ impl CouncilAcceptor {
     /// which the link authenticates, has its mail deleted, and only when it no longer needs the mail: if it is
     /// killed earlier, it finds the mail again. Every device fetches from every acceptor repeatedly. So the mail is
     /// also deleted at an acceptor that stored it late or was unreachable.
-    fn fetch(&mut self, requester: &Requester, after: Slot) -> DeferredReplies {
-        let mut replies = if after >= self.floor() { to_requester(self.history(after)) } else { Vec::new() };
-        replies.extend(to_requester(self.compacted()));
-        if self.delete_mail(&requester.key) {
-            return Deferred::until_stored(vec![AcceptorRecord::AddresseeConnected(requester.key)], replies);
+    ///
+    /// A former member gets the slots up to the one that removed it, so that it learns of its removal.
+    fn fetch(&mut self, requester: &Requester, after: Slot) -> Result<DeferredReplies, RequestRefusal> {
+        if let Standing::Removed(last) = self.standing(&requester.key) {
+            let is_kept = after >= self.floor() && after < last;
+            let history = is_kept.then(|| Deferred::ready(to_requester(self.history(after, last))));
+            return history.ok_or(self.not_member(&requester.key));
         }
-        Deferred::ready(replies)
+        let mut replies = Vec::new();
+        if after >= self.floor() {
+            replies = to_requester(self.history(after, Slot(u64::MAX)));
+        }
+        replies.extend(to_requester(self.report(&requester.key)));
+        if let Some(closing) = self.closed() {
+            replies.extend(to_requester(AcceptorReply::Closed(closing)));
+        }
+        if self.delete_mail(&requester.key) {
+            let connected = AcceptorRecord::AddresseeConnected(requester.key);
+            return Ok(Deferred::until_stored(vec![connected], replies));
+        }
+        Ok(Deferred::ready(replies))
     }
 
-    fn history(&self, after: Slot) -> AcceptorReply {
+    fn history(&self, after: Slot, last: Slot) -> AcceptorReply {
         let (mut votes, mut bytes) = (Vec::new(), 0);
         let accepted =
             |(slot, acceptor): (&Slot, &Acceptor<SlotValue>)| Some((*slot, acceptor.accepted()?.clone()));
-        let later = self.slots.range(after.next()..).filter_map(accepted);
+        let later = self.slots.range(after.next()..=last.max(after.next())).filter_map(accepted);
         for (slot, vote) in later.take(HISTORY_SLOTS) {
             bytes += vote.value.len();
             if bytes > HISTORY_BYTES && !votes.is_empty() {
@@ -323,43 +363,46 @@ impl CouncilAcceptor {
             }
             votes.push((slot, vote));
         }
-        AcceptorReply::History { votes, latest: self.latest }
+        AcceptorReply::History { votes, latest: self.latest.min(last) }
     }
 
-    fn compacted(&self) -> AcceptorReply {
-        let (slot, digest) = match &self.snapshot {
-            Some((snapshot, digest)) => (snapshot.slot, *digest),
-            None => (Slot(0), Digest::default()),
+    fn report(&self, to: &PublicKey) -> AcceptorReply {
+        let digest = self.snapshot.as_ref().map(|stored| stored.digest);
+        AcceptorReply::Report(AcceptorReport {
+            floor: self.floor(),
+            digest: digest.unwrap_or_default(),
+            offered: self.endorsements.offered(),
+            endorsed: self.endorsements.by(to),
+            access: self.access.as_ref().map_or(Slot(0), Access::slot),
+        })
+    }
+
+    fn reported(&self, to: &PublicKey) -> DeferredReplies {
+        Deferred::ready(to_requester(self.report(to)))
+    }
+
+    fn own_snapshot(&self, to: &PublicKey, offered: Option<Digest>) -> AcceptorReply {
+        if let Some(snapshot) = self.endorsements.snapshot()
+            && Some(self.endorsements.offered()) == offered
+        {
+            return AcceptorReply::Snapshot { snapshot: snapshot.clone(), certificate: Vec::new() };
+        }
+        let Some(StoredSnapshot { snapshot, certificate, .. }) = self.snapshot.clone() else {
+            return self.report(to);
         };
-        AcceptorReply::Compacted { slot, digest }
+        AcceptorReply::Snapshot { snapshot, certificate }
     }
 
-    fn own_snapshot(&self) -> AcceptorReply {
-        let snapshot = self.snapshot.as_ref().map(|(snapshot, _)| snapshot.clone());
-        snapshot.map_or_else(|| self.compacted(), AcceptorReply::Snapshot)
-    }
-
-    fn take_snapshot(&mut self, snapshot: CouncilSnapshot) -> Result<DeferredReplies, RequestRefusal> {
-        if snapshot.bytes.len() > CouncilSnapshot::MAX_BYTES {
-            return Err(RequestRefusal::TooLarge);
-        }
-        if snapshot.slot <= self.floor() {
-            return Ok(Deferred::ready(to_requester(self.compacted())));
-        }
-        self.compact(snapshot.clone());
-        let replies = to_requester(self.compacted());
-        Ok(Deferred::until_stored(vec![AcceptorRecord::Snapshot(snapshot)], replies))
-    }
-
-    fn compact(&mut self, snapshot: CouncilSnapshot) {
+    fn compact(&mut self, snapshot: CouncilSnapshot, certificate: Vec<Endorsement>) {
         let later = self.slots.split_off(&snapshot.slot.next());
         let gone = std::mem::replace(&mut self.slots, later);
         let gone: usize = gone.values().filter_map(Acceptor::accepted).map(|vote| vote.value.len()).sum();
-        let before = self.snapshot.as_ref().map_or(0, |(snapshot, _)| snapshot.bytes.len());
+        let before = self.snapshot.as_ref().map_or(0, |stored| stored.snapshot.bytes.len());
         self.bytes = (self.bytes + snapshot.bytes.len()).saturating_sub(gone + before);
         self.latest = self.latest.max(snapshot.slot);
         let digest = snapshot.digest();
-        self.snapshot = Some((snapshot, digest));
+        self.snapshot = Some(StoredSnapshot { snapshot, digest, certificate });
+        self.endorsements = Endorsements::default();
     }
 
     fn post(
@@ -471,8 +514,47 @@ impl CouncilAcceptor {
         if value.len() > SlotValue::MAX_BYTES {
             return Err(RequestRefusal::TooLarge);
         }
-        self.check_room(slot, value.len())?;
+        self.check_room(slot, value.len(), value.compacts)?;
         if value.is_signed(self.council, slot, verifier) { Ok(()) } else { Err(RequestRefusal::Unsigned) }
+    }
+
+    /// Returns the relation of a key to the council.
+    fn standing(&self, key: &PublicKey) -> Standing {
+        self.access.as_ref().map_or(Standing::Stranger, |access| access.standing(key))
+    }
+
+    /// Returns whether this key may read the history, and receive pushes.
+    pub fn may_read(&self, key: &PublicKey) -> bool {
+        self.standing(key) == Standing::Member
+    }
+
+    /// Checks that the sender may send this request. A former member may fetch, and any client may introduce a council,
+    /// report changes of the members, which members have signed, and collect its own mail.
+    fn check_access(&self, requester: &Requester, request: &AcceptorRequest) -> Result<(), RequestRefusal> {
+        let is_open = match request {
+            AcceptorRequest::Introduce { .. } | AcceptorRequest::Collect => return Ok(()),
+            AcceptorRequest::Access { .. } | AcceptorRequest::Close(_) => true,
+            AcceptorRequest::Fetch { .. } => self.standing(&requester.key) != Standing::Stranger,
+            AcceptorRequest::Snapshot { .. } => self.may_read(&requester.key),
+            _ if self.may_read(&requester.key) && self.closed().is_some() => {
+                return Err(RequestRefusal::Closed);
+            }
+            _ => self.may_read(&requester.key),
+        };
+        if is_open && self.access.is_some() { Ok(()) } else { Err(self.not_member(&requester.key)) }
+    }
+
+    fn closed(&self) -> Option<Closing> {
+        self.access.as_ref().and_then(Access::closed)
+    }
+
+    fn not_member(&self, key: &PublicKey) -> RequestRefusal {
+        let Some(access) = &self.access else { return RequestRefusal::UnknownCouncil };
+        let removed_in = match access.standing(key) {
+            Standing::Removed(slot) => Some(slot),
+            _ => None,
+        };
+        RequestRefusal::NotMember { access: access.slot(), removed_in }
     }
 
     /// Checks that the attempt of a ballot is not far above the highest attempt in its slot.
@@ -482,21 +564,34 @@ impl CouncilAcceptor {
         if is_near { Ok(()) } else { Err(RequestRefusal::AttemptTooHigh { highest }) }
     }
 
-    /// Checks that there is room for a promise in this slot.
+    /// Checks that there is room for a promise in this slot, for a value that compacts.
     fn check_promise(&self, slot: Slot) -> Result<(), RequestRefusal> {
-        if !self.slots.contains_key(&slot) && self.bytes >= self.quota.bytes {
+        if !self.slots.contains_key(&slot) && self.bytes >= with_reserve(self.quota.bytes) {
             return Err(RequestRefusal::Full);
         }
-        self.check_room(slot, 0)
+        self.check_room(slot, 0, true)
     }
 
-    /// Checks that there is room for a value of this size in this slot, in place of the previous one.
-    fn check_room(&self, slot: Slot, bytes: usize) -> Result<(), RequestRefusal> {
-        let has_place = self.slots.contains_key(&slot) || self.slots.len() < self.quota.slots;
+    /// Checks that there is room for a value of this size in this slot, in place of the previous one. Values that compact
+    /// have a reserve beyond the quota, because only a compaction frees a full council.
+    ///
+    /// The limit is a range of slots after the snapshot, or after the slot with which a member introduced the council, not a
+    /// number. So acceptors with the same snapshot have room for the same slots, and
+    /// all devices can learn every slot that was decided before the council became full.
+    fn check_room(&self, slot: Slot, bytes: usize, compacts: bool) -> Result<(), RequestRefusal> {
+        let [slots, most] = [self.quota.slots, self.quota.bytes]
+            .map(|quota| if compacts { with_reserve(quota) } else { quota });
+        let is_near = |first: Slot| slot > first && slot.0 - first.0 <= slots as u64;
+        let has_place = is_near(self.floor()) || self.access.as_ref().is_some_and(|it| is_near(it.base));
         let before = self.weight(slot).unwrap_or(0);
-        let fits = bytes <= before || self.bytes - before + bytes <= self.quota.bytes;
+        let fits = bytes <= before || self.bytes - before + bytes <= most;
         if has_place && fits { Ok(()) } else { Err(RequestRefusal::Full) }
     }
+}
+
+/// Adds the reserve for values that compact to a quota: an eighth.
+fn with_reserve(quota: usize) -> usize {
+    quota.saturating_add(quota.div_ceil(8))
 }
 
 /// Checks that a ballot belongs to the sender and to this slot.

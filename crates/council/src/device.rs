@@ -5,6 +5,7 @@
 //! once, and those that wait for the disk. All kinds of operations take the same path: build → prepare → accept → resolve →
 //! wait. A wait is only a time to [wake at](Device::wake_at); meanwhile the device processes every message.
 
+mod access;
 mod deciding;
 #[cfg(test)]
 mod faults;
@@ -21,6 +22,7 @@ mod upkeep;
 
 use std::collections::BTreeMap;
 
+use access::Removal;
 use holdoff_driver::{Core, Roll};
 use holdoff_paxos::{NodeId, Slot};
 
@@ -28,6 +30,7 @@ use holdoff_paxos::{NodeId, Slot};
 pub(crate) use faults::CouncilFault;
 pub use io::{DeviceCounters, Input, Mail, NotCommitted, Outcome, Output, Record, StoredMark};
 use learning::Learning;
+pub(crate) use learning::is_majority;
 pub use options::Options;
 use outbox::Outbox;
 use pending::{Announced, Ending, Pending};
@@ -63,6 +66,7 @@ pub struct Device<M: Machine> {
     learning: Learning,
     round_trip: RoundTrip,
     upkeep: Upkeep,
+    removal: Removal,
     counts: DeviceCounters,
     /// Whether no step has run since the start of the process.
     is_new: bool,
@@ -96,6 +100,7 @@ impl<M: Machine> Device<M> {
             used: UsedAttempts::default(),
             learning: Learning::default(),
             upkeep: Upkeep::default(),
+            removal: Removal::default(),
             counts: DeviceCounters::default(),
             is_new: true,
         }
@@ -202,9 +207,13 @@ impl<M: Machine> Device<M> {
             }
             AcceptorReply::Voted { slot, vote } => self.votes(from, [(slot, vote)], out),
             AcceptorReply::History { votes, latest } => self.history(from, votes, latest, out),
-            AcceptorReply::Compacted { slot, digest } => self.compacted(from, slot, digest, out),
-            AcceptorReply::Snapshot(snapshot) => self.install(snapshot, out),
+            AcceptorReply::Report(report) => self.reported(from, report, out),
+            AcceptorReply::Snapshot { snapshot, certificate } => {
+                self.pass_on(&snapshot, &certificate, out);
+                self.install(snapshot, out);
+            }
             AcceptorReply::Posted { id } => self.posted(from, id, out),
+            AcceptorReply::Closed(closing) => self.closed(from, closing, out),
             AcceptorReply::Refused { slot, why } => self.refused(from, slot, why, out),
             // Mail is for a participant that is not a device yet.
             AcceptorReply::Mail(_) => {}
@@ -263,6 +272,7 @@ impl<M: Machine> std::fmt::Debug for Device<M> {
             .field("round", &self.round)
             .field("pending", &self.pending.keys().collect::<Vec<_>>())
             .field("counts", &self.counts)
+            .field("upkeep", &self.upkeep)
             .finish_non_exhaustive()
     }
 }

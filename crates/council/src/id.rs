@@ -4,8 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The id of a council, drawn at random when the council is created. A client that knows the id may send requests
-/// to the council's acceptors, unless a list of keys restricts them.
+/// The id of a council: a hash of its [`Founding`](crate::Founding).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CouncilId(pub [u8; 16]);
 

@@ -3,6 +3,7 @@
 //! until it is decided.
 
 pub mod acceptor;
+mod access;
 mod clock;
 mod council_acceptor;
 mod device;
@@ -16,6 +17,7 @@ mod state;
 mod value;
 mod wire;
 
+pub use access::{Access, AccessChange, Closing, Endorsement, Founding, Recovered, SignedAccess};
 pub use council_acceptor::{AcceptorRecord, AddressedReply, CouncilAcceptor, Quota, Recipient, Requester};
 pub use device::{
     AttemptReserve, Device, DeviceCounters, DeviceStep, Input, Mail, NotCommitted, Options, Outcome, Output,
@@ -26,4 +28,4 @@ pub use holdoff_paxos::{NodeId, Slot};
 pub use id::{BadId, CouncilId, Digest, OperationId, ShortId};
 pub use state::{Applied, CouncilState, OperationEnd};
 pub use value::{Batch, SignedOperation, SlotValue};
-pub use wire::{AcceptorReply, AcceptorRequest, CouncilSnapshot, RequestRefusal};
+pub use wire::{AcceptorReply, AcceptorReport, AcceptorRequest, CouncilSnapshot, RequestRefusal};

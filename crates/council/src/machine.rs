@@ -2,7 +2,7 @@
 
 mod members;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use holdoff_paxos::NodeId;
@@ -47,8 +47,13 @@ pub trait Machine: Clone {
         position: &Position,
     ) -> Result<Effect, InvalidOperation>;
 
+    /// Returns the members: the keys whose values are valid, and whose devices the acceptors serve.
+    fn member_keys(&self) -> BTreeSet<PublicKey>;
+
     /// Returns whether values of this author are valid.
-    fn may_propose(&self, key: &PublicKey) -> bool;
+    fn may_propose(&self, key: &PublicKey) -> bool {
+        self.member_keys().contains(key)
+    }
 
     /// Returns the acceptors that decide the next slot.
     fn acceptors(&self) -> &BTreeMap<NodeId, AcceptorInfo>;

@@ -5,6 +5,7 @@
 //! task.rs       the task that owns a device             acceptor_link.rs  the link to one acceptor
 //! catch_ups.rs  callers that wait for decided slots     events.rs         the events that subscribers receive
 //! founding.rs   creates a council                       joining.rs        joins a council by invitation
+//! recovering.rs founds a council on the survivors of one that has lost a majority of its acceptors
 //! ```
 //!
 //! # Invariants
@@ -25,6 +26,7 @@ mod founding;
 mod invitation;
 mod joining;
 mod measure;
+mod recovering;
 mod store;
 mod task;
 
@@ -43,6 +45,7 @@ pub use events::{CouncilEvent, EventSubscription};
 pub use founding::identify_acceptor;
 pub use holdoff_net::PeerAddress;
 pub use joining::{Joined, Joining};
+pub use recovering::Recovery;
 
 use crate::machine::{AcceptorInfo, CouncilChange, InvalidOperation, Machine, Members, Revalidation};
 use crate::{
@@ -50,6 +53,7 @@ use crate::{
     Outcome, PublicKey, Slot,
 };
 use folder::Folder;
+use founding::introduce;
 use invitation::Invitation;
 use store::Store;
 use task::{Command, DeviceViews, Submission, Task, TaskChannels};
@@ -399,15 +403,18 @@ impl Council<Members> {
         self.rotate_by(|to| CouncilChange::Rotate { to }, deadline).await
     }
 
-    /// Asks an acceptor for its incarnation. The acceptor need not belong to this council.
-    pub async fn identify_acceptor(
-        &self,
-        address: &PeerAddress,
-        within: Duration,
-    ) -> Result<AcceptorInfo, Error> {
+    /// Introduces the council to an acceptor that is to be added, and returns its identity. Fails if the acceptor knows
+    /// other members of the council than this device.
+    pub async fn introduce_to(&self, address: &PeerAddress, within: Duration) -> Result<AcceptorInfo, Error> {
         let (key, options) = (self.views.key.borrow().clone(), LinkOptions::default());
+        let introduced = async {
+            let acceptor = identify_acceptor(&key, address, &options).await?;
+            let (state, incarnation) = (self.state().await?, self.views.incarnation);
+            introduce(&key, incarnation, address, &state, &options).await?;
+            Ok(acceptor)
+        };
         let late = |_| holdoff_net::Error::Deadline { waited: within, is_sent: false };
-        clock::within(within, identify_acceptor(&key, address, &options)).await.map_err(late)?
+        clock::within(within, introduced).await.map_err(late)?
     }
 
     /// Adds an acceptor, which takes part in decisions from the next slot on.
@@ -416,7 +423,7 @@ impl Council<Members> {
         address: &PeerAddress,
         deadline: Duration,
     ) -> Result<(AcceptorInfo, Outcome), Error> {
-        let acceptor = self.identify_acceptor(address, deadline).await?;
+        let acceptor = self.introduce_to(address, deadline).await?;
         let outcome = self.submit(CouncilChange::AddAcceptor(acceptor.clone()), None, deadline).await?;
         Ok((acceptor, outcome))
     }

@@ -14,6 +14,7 @@ use crate::device::CouncilFault;
 
 mod cluster;
 mod contention;
+mod hostile;
 mod node;
 mod oracle;
 mod properties;
@@ -105,6 +106,24 @@ fn overwriting_a_promise_with_a_lower_ballot_is_found() {
 }
 
 #[test]
+fn an_acceptor_that_believes_any_snapshot_is_found() {
+    assert_is_found(CouncilFault::BelieveAnySnapshot, |_| true);
+}
+
+#[test]
+fn an_acceptor_that_forgets_a_removal_is_found() {
+    let is_expected = |found: &_| matches!(found, Violation::Diverged { .. } | Violation::NeverEnded { .. });
+    assert_is_found(CouncilFault::ForgetRemoval, is_expected);
+}
+
+#[test]
+fn an_acceptor_that_takes_any_attempt_is_found() {
+    // A device that has no higher attempt left proposes two values under one.
+    let is_expected = |found: &_| matches!(found, Violation::Diverged { .. } | Violation::NeverEnded { .. });
+    assert_is_found(CouncilFault::TakeAnyAttempt, is_expected);
+}
+
+#[test]
 fn a_driver_that_sends_before_it_stores_is_found() {
     assert_is_found(DriverFault::SendBeforeStore, |found| matches!(found, Violation::MailLost(_)));
 }
@@ -116,5 +135,6 @@ fn a_driver_that_releases_an_output_twice_is_found() {
 
 #[test]
 fn a_driver_that_continues_after_a_failed_write_is_found() {
-    assert_is_found(DriverFault::ContinueAfterFailure, |found| matches!(found, Violation::MailLost(_)));
+    let is_expected = |found: &_| matches!(found, Violation::MailLost(_) | Violation::NeverEnded { .. });
+    assert_is_found(DriverFault::ContinueAfterFailure, is_expected);
 }

@@ -1,23 +1,33 @@
 //! The decided state: all decided slots, applied to the machine.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use holdoff_paxos::slot::Vote;
 use holdoff_paxos::{Configuration, Slot};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{Effect, InvalidOperation, Machine, Position};
+use crate::value::Batch;
 use crate::{
-    CouncilId, CouncilSnapshot, Digest, OperationId, PublicKey, SignedOperation, SlotValue, Verifier,
+    AcceptorRequest, AccessChange, CouncilId, CouncilSnapshot, Digest, Founding, OperationId, PublicKey,
+    Recovered, SignedAccess, SignedOperation, SlotValue, Verifier,
 };
 
 /// The machine after a slot, with the data needed to continue. At the same slot it is equal on every device.
 #[derive(Clone, Debug)]
 pub struct CouncilState<M> {
     council: CouncilId,
+    founding: Founding,
     machine: M,
     applied: Slot,
     compacted: Slot,
+    /// The hash of the snapshot after the last compaction.
+    compacted_digest: Digest,
     chain: Digest,
+    /// The slot of the last change of the members.
+    access: Slot,
+    /// The latest changes of the members, for acceptors that have missed them.
+    changes: VecDeque<SignedAccess>,
     /// The ended operations in the order of their slots, for as long as they could otherwise be applied again.
     ended: VecDeque<(Slot, OperationId)>,
     ends: BTreeMap<OperationId, OperationEnd>,
@@ -28,6 +38,13 @@ pub struct CouncilState<M> {
 
 /// The maximum number of remembered outcomes. So many fit into a snapshot beside the largest machine state.
 pub(crate) const REMEMBERED: usize = 8192;
+/// The maximum number of remembered changes of the members, and of keys in them. An acceptor that has missed more must be
+/// removed, and added again with an empty store.
+const CHANGES: usize = 128;
+const CHANGED_KEYS: usize = 512;
+/// The maximum size of a snapshot without the machine and the remembered outcomes: the remembered changes, the founding
+/// record and the fixed fields.
+pub(crate) const OVERHEAD: usize = CHANGES * 160 + CHANGED_KEYS * 32 + Founding::MAX_MEMBERS * 32 + 512;
 
 /// The final outcome of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -53,23 +70,94 @@ pub struct Applied {
     pub compacts: bool,
 }
 
+/// A value with its effects.
+struct CheckedValue<M> {
+    batch: Batch,
+    machine: M,
+    results: Vec<Result<Effect, InvalidOperation>>,
+}
+
 /// The content of a snapshot.
 #[derive(Serialize, Deserialize)]
 struct SnapshotContent {
-    council: CouncilId,
+    founding: Founding,
     compacted: Slot,
+    /// Zeros in the snapshot of the last compaction itself.
+    compacted_digest: Digest,
     chain: Digest,
+    access: Slot,
+    changes: VecDeque<SignedAccess>,
     ended: Vec<(OperationId, OperationEnd)>,
     machine: Vec<u8>,
 }
 
 impl<M: Machine> CouncilState<M> {
-    /// Creates the state before the first slot.
-    pub fn new(council: CouncilId, machine: M) -> Self {
-        let chain = Digest::of(&[b"holdoff council", &council.0, &machine.snapshot()]);
-        let [applied, compacted] = [Slot(0); 2];
-        let (ended, ends, remembered) = (VecDeque::new(), BTreeMap::new(), Slot(0));
-        Self { council, machine, applied, compacted, chain, ended, ends, remembered }
+    /// Founds a council: creates the state before the first slot. The nonce distinguishes this council from others.
+    pub fn found(machine: M, nonce: [u8; 16]) -> Self {
+        let founding = founding(&machine, nonce, None);
+        let council = founding.council();
+        Self {
+            council,
+            founding,
+            machine,
+            applied: Slot(0),
+            compacted: Slot(0),
+            compacted_digest: Digest::default(),
+            chain: Digest::of(&[b"holdoff council", &council.0]),
+            access: Slot(0),
+            changes: VecDeque::new(),
+            ended: VecDeque::new(),
+            ends: BTreeMap::new(),
+            remembered: Slot(0),
+        }
+    }
+
+    /// Founds a council that continues this one with this machine, which has other acceptors. Its slots come after those of
+    /// this council, and it remembers the same operations.
+    #[must_use]
+    pub fn recover(&self, machine: M, nonce: [u8; 16]) -> Self {
+        let Self { council, applied, chain, .. } = *self;
+        let founding = founding(&machine, nonce, Some(Recovered { council, slot: applied, chain }));
+        let council = founding.council();
+        let mut state = Self {
+            council,
+            founding,
+            machine,
+            compacted: applied,
+            chain: Digest::of(&[b"holdoff council", &council.0]),
+            access: applied,
+            changes: VecDeque::new(),
+            ..self.clone()
+        };
+        state.compacted_digest = state.snapshot().digest();
+        state
+    }
+
+    /// Applies the values that these acceptors have accepted in the next slots, although they are no majority. Prefers a value
+    /// that a later one extends, and otherwise the one with the highest ballot. Returns the number of slots at the end that no
+    /// later value extends: they may not be decided.
+    pub fn adopt(&mut self, votes: &BTreeMap<Slot, Vec<Vote<SlotValue>>>, verifier: &dyn Verifier) -> u64 {
+        let mut unproven = 0;
+        loop {
+            let slot = self.applied.next();
+            let in_slot = |slot| votes.get(&slot).into_iter().flatten();
+            let extends = |value: &SlotValue, later: &SlotValue| {
+                let is_member = self.machine.may_propose(&later.author);
+                is_member
+                    && later.is_signed(self.council, slot.next(), verifier)
+                    && later.batch().is_some_and(|batch| batch.previous == self.chain_after(value))
+            };
+            let is_proven = |vote: &&Vote<SlotValue>| {
+                in_slot(slot.next()).any(|later| extends(&vote.value, &later.value))
+            };
+            let proven = in_slot(slot).find(is_proven);
+            let is_valid = |vote: &&Vote<SlotValue>| self.read(&vote.value, slot, verifier).is_ok();
+            let highest = || in_slot(slot).filter(is_valid).max_by_key(|vote| vote.ballot);
+            let Some(Vote { value, .. }) = proven.or_else(highest) else { return unproven };
+            unproven = if proven.is_some() { 0 } else { unproven + 1 };
+            let value = value.clone();
+            self.apply(&value, verifier);
+        }
     }
 
     /// Returns the machine.
@@ -82,6 +170,40 @@ impl<M: Machine> CouncilState<M> {
         self.council
     }
 
+    /// Returns the founding record.
+    pub fn founding(&self) -> &Founding {
+        &self.founding
+    }
+
+    /// Returns the slot of the last change of the members.
+    pub fn access(&self) -> Slot {
+        self.access
+    }
+
+    /// Returns the slot of the last change of the members up to this slot, as far as the changes are remembered.
+    pub(crate) fn access_at(&self, slot: Slot) -> Slot {
+        let later = self.changes.iter().find(|decided| decided.slot > slot);
+        later.map_or(self.access, |decided| decided.change.after)
+    }
+
+    /// Returns the request that introduces the council to an acceptor.
+    pub(crate) fn introduction(&self) -> AcceptorRequest {
+        let (founding, members) = (self.founding.clone(), self.machine.member_keys().into_iter().collect());
+        AcceptorRequest::Introduce { founding, access: self.access, members }
+    }
+
+    /// Returns the changes of the members after the change in this slot. Returns none if they are not remembered, or if
+    /// no change was in this slot.
+    pub fn access_after(&self, slot: Slot) -> Vec<SignedAccess> {
+        let changes = self.changes.iter().skip_while(|decided| decided.change.after != slot);
+        changes.cloned().collect()
+    }
+
+    /// Returns the change of the members from this state to a later one of the machine.
+    pub(crate) fn access_change(&self, later: &M) -> Option<AccessChange> {
+        AccessChange::between(self.access, &self.machine.member_keys(), &later.member_keys())
+    }
+
     /// Returns the last applied slot.
     pub fn applied(&self) -> Slot {
         self.applied
@@ -90,6 +212,11 @@ impl<M: Machine> CouncilState<M> {
     /// Returns the slot of the last compaction, after which every device took a snapshot.
     pub fn compacted(&self) -> Slot {
         self.compacted
+    }
+
+    /// Returns the hash of the snapshot after the last compaction.
+    pub fn compacted_digest(&self) -> Digest {
+        self.compacted_digest
     }
 
     /// Returns the hash of the whole history. At the same slot it is equal on every device.
@@ -155,17 +282,16 @@ impl<M: Machine> CouncilState<M> {
             Applied { slot, author: value.author, operations: Vec::new(), skipped: None, compacts: false };
         match self.read(value, slot, verifier) {
             Err(invalid) => applied.skipped = Some(invalid),
-            Ok(batch) => {
-                let mut machine = self.machine.clone();
-                for operation in batch.operations {
-                    let result = self.check(&mut machine, &operation, verifier);
+            Ok(CheckedValue { batch, machine, results }) => {
+                self.note_access(value.signed_access(slot));
+                applied.compacts = value.compacts;
+                self.machine = machine;
+                for (operation, result) in batch.operations.into_iter().zip(results) {
                     if result.is_ok() {
                         self.end(operation.id, OperationEnd::Applied(slot));
                     }
-                    applied.compacts |= result == Ok(Effect::Compact);
                     applied.operations.push((operation, result.map(drop)));
                 }
-                self.machine = machine;
                 for id in batch.withdrawn {
                     if !self.ends.contains_key(&id) {
                         self.end(id, OperationEnd::Withdrawn(slot));
@@ -175,19 +301,33 @@ impl<M: Machine> CouncilState<M> {
         }
         self.chain = self.chain_after(value);
         self.applied = slot;
+        self.forget();
         if applied.compacts {
             self.compacted = slot;
+            self.compacted_digest = self.snapshot().digest();
         }
-        self.forget();
         applied
     }
 
+    fn note_access(&mut self, decided: Option<SignedAccess>) {
+        let Some(decided) = decided else { return };
+        self.access = decided.slot;
+        self.changes.push_back(decided);
+        let mut keys: usize = self.changes.iter().map(|decided| decided.change.keys()).sum();
+        while (self.changes.len() > CHANGES || (keys > CHANGED_KEYS && self.changes.len() > 1))
+            && let Some(oldest) = self.changes.pop_front()
+        {
+            keys -= oldest.change.keys();
+        }
+    }
+
+    /// Checks the value of the next slot.
     fn read(
         &self,
         value: &SlotValue,
         slot: Slot,
         verifier: &dyn Verifier,
-    ) -> Result<crate::Batch, InvalidOperation> {
+    ) -> Result<CheckedValue<M>, InvalidOperation> {
         if !value.is_signed(self.council, slot, verifier) {
             return Err(InvalidOperation::because("its author has not signed it"));
         }
@@ -198,7 +338,25 @@ impl<M: Machine> CouncilState<M> {
         if batch.previous != self.chain {
             return Err(InvalidOperation::because("it extends another history"));
         }
-        Ok(batch)
+        let (mut machine, mut results, mut done) = (self.machine.clone(), Vec::new(), BTreeSet::new());
+        for operation in &batch.operations {
+            let result = if done.contains(&operation.id) {
+                Err(InvalidOperation::because("the same value contains it twice"))
+            } else {
+                self.check(&mut machine, operation, verifier)
+            };
+            done.extend(result.is_ok().then_some(operation.id));
+            results.push(result);
+        }
+        if value.access != self.access_change(&machine) {
+            return Err(InvalidOperation::because(
+                "its author has signed another change of the members than its operations make",
+            ));
+        }
+        if value.compacts != results.contains(&Ok(Effect::Compact)) {
+            return Err(InvalidOperation::because("its author has signed wrongly whether it compacts"));
+        }
+        Ok(CheckedValue { batch, machine, results })
     }
 
     fn end(&mut self, id: OperationId, ended: OperationEnd) {
@@ -226,10 +384,14 @@ impl<M: Machine> CouncilState<M> {
     /// Returns a snapshot of the state after the last slot. It has the same bytes on every device.
     pub fn snapshot(&self) -> CouncilSnapshot {
         let end = |(_, id): &(Slot, OperationId)| Some((*id, *self.ends.get(id)?));
+        let is_compaction = self.compacted == self.applied;
         let content = SnapshotContent {
-            council: self.council,
+            founding: self.founding.clone(),
             compacted: self.compacted,
+            compacted_digest: if is_compaction { Digest::default() } else { self.compacted_digest },
             chain: self.chain,
+            access: self.access,
+            changes: self.changes.clone(),
             ended: self.ended.iter().filter_map(end).collect(),
             machine: self.machine.snapshot(),
         };
@@ -243,12 +405,17 @@ impl<M: Machine> CouncilState<M> {
         let slot_of = |(id, ended): &(OperationId, OperationEnd)| match ended {
             OperationEnd::Applied(slot) | OperationEnd::Withdrawn(slot) => (*slot, *id),
         };
+        let is_compaction = content.compacted == snapshot.slot && snapshot.slot > Slot(0);
         let mut restored = Self {
-            council: content.council,
+            council: content.founding.council(),
+            founding: content.founding,
             machine: M::restore(&content.machine)?,
             applied: snapshot.slot,
             compacted: content.compacted,
+            compacted_digest: if is_compaction { snapshot.digest() } else { content.compacted_digest },
             chain: content.chain,
+            access: content.access,
+            changes: content.changes,
             ended: content.ended.iter().map(slot_of).collect(),
             ends: content.ended.into_iter().collect(),
             remembered: Slot(0),
@@ -258,20 +425,24 @@ impl<M: Machine> CouncilState<M> {
     }
 }
 
+fn founding<M: Machine>(machine: &M, nonce: [u8; 16], recovered: Option<Recovered>) -> Founding {
+    let state = Digest::of(&[b"holdoff state", &machine.snapshot()]);
+    Founding { members: machine.member_keys(), state, nonce, recovered }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Signer;
     use crate::machine::{AcceptorInfo, CouncilChange, Members};
     use crate::simulation::TestSigner;
-    use crate::{Batch, Signer};
 
-    const COUNCIL: CouncilId = CouncilId([7; 16]);
     const ME: TestSigner = TestSigner(PublicKey::from_bytes([101; 32]));
 
     fn founded() -> CouncilState<Members> {
         let acceptor =
             AcceptorInfo { key: PublicKey::from_bytes([201; 32]), incarnation: 1, address: "a:1".into() };
-        CouncilState::new(COUNCIL, Members::create(ME.public(), "me", [acceptor]).unwrap())
+        CouncilState::found(Members::create(ME.public(), "me", [acceptor]).unwrap(), [7; 16])
     }
 
     /// A state with the maximum number of members, the longest names, and the maximum number of acceptors.
@@ -287,7 +458,7 @@ mod tests {
             key[..8].copy_from_slice(&number.to_be_bytes());
             members.admit(PublicKey::from_bytes(key), &"n".repeat(200));
         }
-        CouncilState::new(COUNCIL, members)
+        CouncilState::found(members, [7; 16])
     }
 
     fn id(number: u64) -> OperationId {
@@ -297,7 +468,7 @@ mod tests {
     /// An operation that leaves members and acceptors unchanged, and can be applied any number of times.
     fn idle(state: &CouncilState<Members>, number: u64) -> SignedOperation {
         let body = postcard::to_allocvec(&CouncilChange::Compact { since: Slot(0) }).unwrap().into();
-        SignedOperation::sign(COUNCIL, id(number), state.applied(), body, &ME)
+        SignedOperation::sign(state.council(), id(number), state.applied(), body, &ME)
     }
 
     fn decide(
@@ -305,8 +476,12 @@ mod tests {
         operations: Vec<SignedOperation>,
         withdrawn: Vec<OperationId>,
     ) -> Applied {
+        let mut machine = state.machine().clone();
+        let mut compacts = |operation| state.check(&mut machine, operation, &ME) == Ok(Effect::Compact);
+        let compacts = operations.iter().any(&mut compacts);
         let batch = Batch { previous: state.chain(), operations, withdrawn, nonce: 0 };
-        let value = SlotValue::sign(COUNCIL, state.applied().next(), &batch, &ME).unwrap();
+        let slot = state.applied().next();
+        let value = SlotValue::sign(state.council(), slot, &batch, None, compacts, &ME).unwrap();
         state.apply(&value, &ME)
     }
 
@@ -321,6 +496,38 @@ mod tests {
     }
 
     #[test]
+    fn a_value_with_a_false_change_of_members_is_skipped() {
+        let (state, key) = (founded(), PublicKey::from_bytes([3; 32]));
+        let body = postcard::to_allocvec(&CouncilChange::Add { key, name: "new".into() }).unwrap().into();
+        let operation = SignedOperation::sign(state.council(), id(1), Slot(0), body, &ME);
+        let batch =
+            Batch { previous: state.chain(), operations: vec![operation], withdrawn: Vec::new(), nonce: 0 };
+        let decide = |access: Option<AccessChange>, compacts| {
+            let value = SlotValue::sign(state.council(), Slot(1), &batch, access, compacts, &ME).unwrap();
+            let mut after = state.clone();
+            let applied = after.apply(&value, &ME);
+            (after, applied)
+        };
+        let truth = AccessChange { after: Slot(0), added: vec![key], removed: Vec::new() };
+        let removal = AccessChange { removed: vec![ME.public()], ..truth.clone() };
+        for lie in [None, Some(removal), Some(AccessChange { after: Slot(9), ..truth.clone() })] {
+            let (after, applied) = decide(lie, false);
+            let skipped = applied.skipped.expect("the value is skipped").to_string();
+            assert!(skipped.contains("another change of the members"), "{skipped}");
+            assert_eq!((applied.author, after.access()), (ME.public(), Slot(0)));
+            assert_eq!(after.machine(), state.machine());
+            assert_eq!(after.operation_end(&id(1)), None, "the operation can be decided in another slot");
+        }
+        let skipped = decide(Some(truth.clone()), true).1.skipped.expect("the value is skipped").to_string();
+        assert!(skipped.contains("whether it compacts"), "{skipped}");
+        let (after, applied) = decide(Some(truth), false);
+        assert_eq!((applied.skipped, after.access(), after.access_after(Slot(0)).len()), (None, Slot(1), 1));
+        let restored: CouncilState<Members> =
+            CouncilState::restore(after.council(), &after.snapshot()).unwrap();
+        assert_eq!(restored.access_after(Slot(0)), after.access_after(Slot(0)));
+    }
+
+    #[test]
     fn a_snapshot_stays_within_its_limit() {
         let mut state = largest_state();
         fill(&mut state, 0, 30_000);
@@ -329,12 +536,34 @@ mod tests {
         let bytes = state.snapshot().bytes.len();
         assert!(bytes <= CouncilSnapshot::MAX_BYTES, "{bytes}");
         assert!(state.machine().snapshot().len() <= CouncilSnapshot::MACHINE_BYTES);
-        // The snapshot must also fit with the highest slot numbers.
+        // The snapshot must also fit with the highest slot numbers, and with the most changes of members.
+        let a_key = |number: u8| PublicKey::from_bytes([number; 32]);
+        let (after, added) = (Slot(u64::MAX), vec![a_key(1); CHANGED_KEYS / CHANGES]);
+        let change = AccessChange { after, added, removed: Vec::new() };
+        let change = SignedAccess {
+            slot: Slot(u64::MAX),
+            author: a_key(1),
+            change,
+            batch: state.chain(),
+            compacts: false,
+            signature: ME.sign(b"", b""),
+        };
         let ended = vec![(id(1), OperationEnd::Withdrawn(Slot(u64::MAX))); REMEMBERED];
         let largest = SnapshotContent {
-            council: COUNCIL,
+            founding: Founding {
+                members: state.machine().member_keys(),
+                recovered: Some(Recovered {
+                    council: state.council(),
+                    slot: Slot(u64::MAX),
+                    chain: state.chain(),
+                }),
+                ..state.founding().clone()
+            },
             compacted: Slot(u64::MAX),
+            compacted_digest: state.chain(),
             chain: state.chain(),
+            access: Slot(u64::MAX),
+            changes: vec![change; CHANGES].into(),
             ended,
             machine: vec![0; CouncilSnapshot::MACHINE_BYTES],
         };
@@ -368,7 +597,8 @@ mod tests {
         fill(&mut state, 0, 5_000);
         let old = idle(&state, 1_000_000);
         fill(&mut state, 5_000, REMEMBERED as u64 - 10);
-        let mut restored: CouncilState<Members> = CouncilState::restore(COUNCIL, &state.snapshot()).unwrap();
+        let mut restored: CouncilState<Members> =
+            CouncilState::restore(state.council(), &state.snapshot()).unwrap();
         for state in [&mut state, &mut restored] {
             fill(state, 90_000, 64);
             assert!(!state.remembers(old.birth_slot));
@@ -388,7 +618,7 @@ mod tests {
             .collect();
         let bytes = postcard::to_allocvec(&content).unwrap().into();
         let restored: CouncilState<Members> =
-            CouncilState::restore(COUNCIL, &CouncilSnapshot { bytes, ..snapshot }).unwrap();
+            CouncilState::restore(state.council(), &CouncilSnapshot { bytes, ..snapshot }).unwrap();
         assert_eq!((restored.ended.len(), restored.ends.len()), (REMEMBERED, REMEMBERED));
         assert!(restored.snapshot().bytes.len() < CouncilSnapshot::MAX_BYTES);
     }

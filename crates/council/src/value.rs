@@ -4,18 +4,26 @@ use bytes::Bytes;
 use holdoff_paxos::Slot;
 use serde::{Deserialize, Serialize};
 
-use crate::{CouncilId, Digest, OperationId, PublicKey, Signature, Signer, Verifier};
+use crate::{
+    AccessChange, CouncilId, Digest, OperationId, PublicKey, Signature, SignedAccess, Signer, Verifier,
+};
 
-/// The proposal for a slot: operations, signed by the author of the value.
+/// The proposal for a slot: operations, and what acceptors must know of them, signed by the author of the value.
 ///
-/// Acceptors store it without decoding it. A device recognizes its own value by the [`Digest`] and never by the
-/// ballot, because any member may have had to propose the value again under another ballot.
+/// Acceptors store the operations without decoding them. A device recognizes its own value by the [`Digest`] and never by
+/// the ballot, because any member may have had to propose the value again under another ballot.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct SlotValue {
     /// An encoded [`Batch`].
     bytes: Bytes,
     /// The member that created the value.
     pub author: PublicKey,
+    /// The change of the members by the operations, from which acceptors learn who the members are. Devices skip a value
+    /// with another change than its operations make.
+    pub access: Option<AccessChange>,
+    /// Whether an operation compacts the history. Acceptors have room for such a value when the council is full. Devices
+    /// skip a value for which this is wrong.
+    pub compacts: bool,
     signature: Signature,
 }
 
@@ -41,17 +49,21 @@ impl SlotValue {
         council: CouncilId,
         slot: Slot,
         batch: &Batch,
+        access: Option<AccessChange>,
+        compacts: bool,
         signer: &dyn Signer,
     ) -> Result<Self, postcard::Error> {
         let bytes = Bytes::from(postcard::to_allocvec(batch)?);
         let author = signer.public();
-        let signature = signer.sign(CONTEXT, &signed_part(council, slot, &author, &bytes));
-        Ok(Self { bytes, author, signature })
+        let message = signed_part(council, slot, &author, batch_digest(&bytes), access.as_ref(), compacts);
+        let signature = signer.sign(CONTEXT, &message);
+        Ok(Self { bytes, author, access, compacts, signature })
     }
 
     /// Returns whether the author has signed the value for this slot of this council.
     pub fn is_signed(&self, council: CouncilId, slot: Slot, verifier: &dyn Verifier) -> bool {
-        let message = signed_part(council, slot, &self.author, &self.bytes);
+        let batch = batch_digest(&self.bytes);
+        let message = signed_part(council, slot, &self.author, batch, self.access.as_ref(), self.compacts);
         self.len() <= Self::MAX_BYTES && verifier.is_signed(&self.author, CONTEXT, &message, &self.signature)
     }
 
@@ -60,14 +72,22 @@ impl SlotValue {
         postcard::from_bytes(&self.bytes).ok()
     }
 
+    /// Returns the change of the members if the value is decided in this slot, with the signature of its author.
+    pub fn signed_access(&self, slot: Slot) -> Option<SignedAccess> {
+        let Self { bytes, author, access, compacts, signature } = self.clone();
+        Some(SignedAccess { slot, author, change: access?, batch: batch_digest(&bytes), compacts, signature })
+    }
+
     /// Returns the hash of the value.
     pub fn digest(&self) -> Digest {
-        Digest::of(&[b"holdoff value", self.author.as_bytes(), &self.bytes])
+        let access = access_digest(self.access.as_ref());
+        let signature = self.signature.to_bytes();
+        Digest::of(&[b"holdoff value", self.author.as_bytes(), &self.bytes, &access.0, &signature])
     }
 
     /// Returns the size of the value in bytes.
     pub fn len(&self) -> usize {
-        self.bytes.len()
+        self.bytes.len() + self.access.as_ref().map_or(0, AccessChange::keys) * size_of::<PublicKey>()
     }
 
     /// Returns whether the value contains no bytes, not even an empty batch.
@@ -76,8 +96,25 @@ impl SlotValue {
     }
 }
 
-fn signed_part(council: CouncilId, slot: Slot, author: &PublicKey, bytes: &[u8]) -> Vec<u8> {
-    [b"holdoff value", &council.0[..], &slot.0.to_le_bytes(), author.as_bytes(), bytes].concat()
+/// Returns the bytes of a value that its author signs. The hash of the operations is enough to check the signature.
+pub(crate) fn signed_part(
+    council: CouncilId,
+    slot: Slot,
+    author: &PublicKey,
+    batch: Digest,
+    access: Option<&AccessChange>,
+    compacts: bool,
+) -> Vec<u8> {
+    let (slot, access, compacts) = (slot.0.to_le_bytes(), access_digest(access), [u8::from(compacts)]);
+    [b"holdoff value", &council.0[..], &slot, author.as_bytes(), &batch.0, &access.0, &compacts].concat()
+}
+
+fn batch_digest(bytes: &[u8]) -> Digest {
+    Digest::of(&[b"holdoff batch", bytes])
+}
+
+fn access_digest(access: Option<&AccessChange>) -> Digest {
+    access.map_or_else(Digest::default, AccessChange::digest)
 }
 
 /// An operation on the wire: the body for the machine, signed by its author.

@@ -9,14 +9,32 @@ use holdoff_paxos::slot::{AcceptReply, PromiseReply, Vote};
 use holdoff_paxos::{Ballot, Slot};
 use serde::{Deserialize, Serialize};
 
-use crate::{CouncilId, Digest, OperationId, PublicKey, SignedOperation, SlotValue, Verifier};
+use crate::{
+    Closing, CouncilId, Digest, Endorsement, Founding, OperationId, PublicKey, SignedAccess, SignedOperation,
+    SlotValue, Verifier,
+};
 
 /// A request of a device to an acceptor, for one council.
 ///
-/// A device may repeat any request: the answer is the same, or a newer one.
+/// A device may repeat any request: the answer is the same, or a newer one. An acceptor answers [`Introduce`](Self::Introduce),
+/// [`Access`](Self::Access) and [`Collect`](Self::Collect) to any client, and all other requests to members only.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum AcceptorRequest {
+    /// Introduces a council that the acceptor does not know. Reply: [`AcceptorReply::Report`].
+    Introduce {
+        /// The founding record.
+        founding: Founding,
+        /// The slot of the last change of the members. Slot 0 if these are the first members.
+        access: Slot,
+        /// The members after that slot.
+        members: Vec<PublicKey>,
+    },
+    /// Reports decided changes of the members that the acceptor may have missed, in order. Reply: [`AcceptorReply::Report`].
+    Access {
+        /// The changes.
+        changes: Vec<SignedAccess>,
+    },
     /// Requests a promise of this ballot in this slot, and announces operations to other devices. Reply:
     /// [`AcceptorReply::Promise`].
     Prepare {
@@ -46,19 +64,31 @@ pub enum AcceptorRequest {
         vote: Vote<SlotValue>,
     },
     /// Requests the votes after this slot, the last slot of the snapshot, and a push for each vote from now on.
-    /// Reply: [`AcceptorReply::History`], unless these votes are only in the snapshot, and [`AcceptorReply::Compacted`]. Only
-    /// devices send this request, so the acceptor deletes the mail of the sender.
+    /// Reply: [`AcceptorReply::History`], unless these votes are only in the snapshot, and [`AcceptorReply::Report`]. Only
+    /// devices send this request, so the acceptor deletes the mail of the sender. A former member gets the votes up to the
+    /// slot that removed it.
     Fetch {
         /// The last slot that the sender already knows.
         after: Slot,
     },
     /// Requests the acceptor's snapshot. Reply: [`AcceptorReply::Snapshot`].
-    Snapshot,
-    /// Asks the acceptor to store this snapshot instead of the slots up to it. Reply: [`AcceptorReply::Compacted`].
+    Snapshot {
+        /// The hash of a snapshot that the acceptor may return although no majority of the members has endorsed it.
+        offered: Option<Digest>,
+    },
+    /// Offers a snapshot. The acceptor keeps it in memory until a majority of the members has endorsed it, and then stores
+    /// it instead of the slots up to it. Reply: [`AcceptorReply::Report`].
     Compact {
         /// The snapshot.
         snapshot: CouncilSnapshot,
+        /// Its endorsements, if another acceptor has reported them.
+        certificate: Vec<Endorsement>,
     },
+    /// Endorses a snapshot. An endorsement replaces the previous one of the same member. Reply: [`AcceptorReply::Report`].
+    Endorse(Endorsement),
+    /// Closes the council at this acceptor, because a member recovers it elsewhere. From then on the acceptor accepts no
+    /// value, and still reports those that it has. Reply: [`AcceptorReply::Closed`].
+    Close(Closing),
     /// Asks the acceptor to store a mail message for an addressee that may not be a member yet. Reply:
     /// [`AcceptorReply::Posted`].
     Post {
@@ -77,29 +107,33 @@ impl AcceptorRequest {
     /// Returns the name of the request in metrics.
     pub const fn name(&self) -> &'static str {
         match self {
+            Self::Introduce { .. } => "introduce",
+            Self::Access { .. } => "access",
             Self::Prepare { .. } => "prepare",
             Self::Accept { .. } => "accept",
             Self::Decided { .. } => "decided",
             Self::Fetch { .. } => "fetch",
-            Self::Snapshot => "snapshot",
+            Self::Snapshot { .. } => "snapshot",
             Self::Compact { .. } => "compact",
+            Self::Endorse(_) => "endorse",
+            Self::Close(_) => "close",
             Self::Post { .. } => "post",
             Self::Collect => "collect",
         }
     }
 
-    /// Returns whether the request only reads. The acceptor stores nothing new for it, and at most deletes mail.
-    pub const fn only_reads(&self) -> bool {
-        matches!(self, Self::Fetch { .. } | Self::Snapshot | Self::Collect)
-    }
-
-    /// Returns whether the value in the request is signed by its author. A request without a value counts as
-    /// signed.
+    /// Returns whether the value, the changes or the endorsements in the request are signed by their authors.
     pub fn is_signed(&self, council: CouncilId, verifier: &dyn Verifier) -> bool {
         match self {
             Self::Accept { slot, value, .. } | Self::Decided { slot, vote: Vote { value, .. } } => {
                 value.is_signed(council, *slot, verifier)
             }
+            Self::Access { changes } => changes.iter().all(|decided| decided.is_signed(council, verifier)),
+            Self::Compact { certificate, .. } => {
+                certificate.iter().all(|endorsement| endorsement.is_signed(council, verifier))
+            }
+            Self::Endorse(endorsement) => endorsement.is_signed(council, verifier),
+            Self::Close(closing) => closing.is_signed(council, verifier),
             _ => true,
         }
     }
@@ -146,16 +180,15 @@ pub enum AcceptorReply {
         /// The highest slot in which this acceptor has accepted a value.
         latest: Slot,
     },
-    /// The last slot of the snapshot. The acceptor has the slots up to it only in the snapshot. Slot 0 if there is
-    /// no snapshot.
-    Compacted {
-        /// The last slot that the snapshot covers.
-        slot: Slot,
-        /// The hash of the snapshot.
-        digest: Digest,
-    },
+    /// What the acceptor has.
+    Report(AcceptorReport),
     /// The answer to [`AcceptorRequest::Snapshot`].
-    Snapshot(CouncilSnapshot),
+    Snapshot {
+        /// The snapshot.
+        snapshot: CouncilSnapshot,
+        /// The endorsements of a majority of the members after its slot. Empty if the snapshot is only offered.
+        certificate: Vec<Endorsement>,
+    },
     /// The answer to [`AcceptorRequest::Post`]: the acceptor has stored the message.
     Posted {
         /// The operation of the message.
@@ -164,6 +197,8 @@ pub enum AcceptorReply {
     /// The answer to [`AcceptorRequest::Collect`]. The acceptor keeps the mail until the addressee connects as a device. An
     /// addressee that is killed earlier can collect it again.
     Mail(Vec<(OperationId, Bytes)>),
+    /// A member has closed the council. Follows each reply to [`AcceptorRequest::Fetch`].
+    Closed(Closing),
     /// The acceptor has refused the request, and nothing has changed.
     Refused {
         /// The slot, if the request had one.
@@ -171,6 +206,22 @@ pub enum AcceptorReply {
         /// The reason.
         why: RequestRefusal,
     },
+}
+
+/// What an acceptor has of a council, beside the votes.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct AcceptorReport {
+    /// The last slot that the snapshot covers. The acceptor has the slots up to it only in the snapshot. Slot 0 if there is
+    /// no snapshot.
+    pub floor: Slot,
+    /// The hash of the snapshot.
+    pub digest: Digest,
+    /// The hash of a snapshot that the acceptor has in memory, until a majority of the members has endorsed it.
+    pub offered: Digest,
+    /// The hash of the snapshot that the requester has endorsed since.
+    pub endorsed: Digest,
+    /// The slot of the last change of the members that the acceptor knows.
+    pub access: Slot,
 }
 
 /// The state after a slot. It replaces all slots up to it.
@@ -184,10 +235,10 @@ pub struct CouncilSnapshot {
 
 impl CouncilSnapshot {
     /// The maximum size of a snapshot.
-    pub const MAX_BYTES: usize = 512 * 1024;
-    /// The maximum size of the machine's part. The rest is for the remembered outcomes of operations, whose number
-    /// is limited.
-    pub const MACHINE_BYTES: usize = Self::MAX_BYTES - 256 - crate::state::REMEMBERED * 28;
+    pub const MAX_BYTES: usize = 576 * 1024;
+    /// The maximum size of the machine's part. The rest is for the remembered outcomes of operations and the remembered
+    /// changes of the members, whose numbers are limited.
+    pub const MACHINE_BYTES: usize = Self::MAX_BYTES - crate::state::OVERHEAD - crate::state::REMEMBERED * 28;
 
     /// Returns the hash of the snapshot.
     pub fn digest(&self) -> Digest {
@@ -199,6 +250,26 @@ impl CouncilSnapshot {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestRefusal {
+    /// The acceptor does not know the council. A member introduces it.
+    #[error("this acceptor does not know the council")]
+    UnknownCouncil,
+    /// The founding record does not belong to this council, or the sender is not among the introduced members.
+    #[error("the founding record does not belong to this council, or the sender is not a member")]
+    ForeignFounding,
+    /// The sender is not a member, as far as this acceptor knows.
+    #[error("this acceptor does not know the sender as a member of the council{}", removed(*removed_in))]
+    NotMember {
+        /// The slot of the last change of the members that the acceptor knows.
+        access: Slot,
+        /// The slot that removed the sender, if the acceptor remembers it.
+        removed_in: Option<Slot>,
+    },
+    /// The changes of the members do not continue those that the acceptor knows.
+    #[error("the changes of the members do not continue those that this acceptor knows")]
+    ForeignAccess,
+    /// A member has closed the council, because it has lost a majority of its acceptors.
+    #[error("a member has closed the council and recovers it under another id: ask its operator for the id")]
+    Closed,
     /// The ballot belongs to another node or to another slot.
     #[error("the ballot does not belong to the sender and this slot")]
     ForeignBallot,
@@ -233,6 +304,11 @@ impl RequestRefusal {
     /// Returns the name of the reason in metrics.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::UnknownCouncil => "unknown_council",
+            Self::ForeignFounding => "foreign_founding",
+            Self::NotMember { .. } => "not_member",
+            Self::ForeignAccess => "foreign_access",
+            Self::Closed => "closed",
             Self::ForeignBallot => "foreign_ballot",
             Self::AttemptTooHigh { .. } => "attempt_too_high",
             Self::Unsigned => "unsigned",
@@ -244,8 +320,12 @@ impl RequestRefusal {
     }
 }
 
+fn removed(slot: Option<Slot>) -> String {
+    slot.map_or_else(String::new, |slot| format!(": slot {slot} has removed it"))
+}
+
 /// The role that devices have on links to acceptors.
-pub const ROLE: LinkRole = LinkRole::new("council device", 1..=1);
+pub const ROLE: LinkRole = LinkRole::new("council device", 2..=2);
 
 /// A message of a device, merged with others into one frame. The acceptor pushes its replies as [`LinkPush`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -270,9 +350,21 @@ impl EncodedSize for LinkMessage {
             }
             AcceptorRequest::Accept { value, .. } => value.len(),
             AcceptorRequest::Decided { vote, .. } => vote.value.len(),
-            AcceptorRequest::Compact { snapshot } => snapshot.bytes.len(),
+            AcceptorRequest::Compact { snapshot, certificate } => {
+                snapshot.bytes.len() + certificate.len() * size_of::<Endorsement>()
+            }
             AcceptorRequest::Post { message, .. } => message.len(),
-            AcceptorRequest::Fetch { .. } | AcceptorRequest::Snapshot | AcceptorRequest::Collect => 0,
+            AcceptorRequest::Introduce { founding, members, .. } => {
+                (founding.members.len() + members.len()) * size_of::<PublicKey>()
+            }
+            AcceptorRequest::Access { changes } => {
+                changes.iter().map(|decided| FIXED + decided.change.keys() * size_of::<PublicKey>()).sum()
+            }
+            AcceptorRequest::Fetch { .. }
+            | AcceptorRequest::Snapshot { .. }
+            | AcceptorRequest::Endorse(_)
+            | AcceptorRequest::Close(_)
+            | AcceptorRequest::Collect => 0,
         };
         FIXED + variable
     }

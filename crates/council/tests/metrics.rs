@@ -8,15 +8,23 @@
 use bytes::Bytes;
 use holdoff_council::acceptor::{AcceptorLimits, AcceptorService, LinkReply, LinkRequest, ROLE, Settings};
 use holdoff_council::{
-    AcceptorReply, AcceptorRequest, Batch, CouncilId, Digest, NodeId, OperationId, Quota, RequestRefusal,
-    Slot, SlotValue,
+    AcceptorReply, AcceptorRequest, Batch, CouncilId, Digest, Founding, NodeId, OperationId, Quota,
+    RequestRefusal, Slot, SlotValue,
 };
 use holdoff_net::{Link, LinkOptions, PeerAddress, SecretKey};
 use holdoff_paxos::Ballot;
 use metrics_exporter_prometheus::PrometheusBuilder;
 
-const COUNCIL: CouncilId = CouncilId([5; 16]);
 const INCARNATION: u64 = 11;
+
+fn founding(number: u8) -> Founding {
+    let members = [SecretKey::from_secret(&[1; 32]).public()].into();
+    Founding { members, state: Digest::default(), nonce: [number; 16], recovered: None }
+}
+
+fn council() -> CouncilId {
+    founding(5).council()
+}
 
 struct Device {
     key: SecretKey,
@@ -40,7 +48,7 @@ impl Device {
     fn unsigned(&self) -> AcceptorRequest {
         let batch =
             Batch { previous: Digest::default(), operations: Vec::new(), withdrawn: Vec::new(), nonce: 1 };
-        let value = SlotValue::sign(COUNCIL, Slot(9), &batch, &self.key).unwrap();
+        let value = SlotValue::sign(council(), Slot(9), &batch, None, false, &self.key).unwrap();
         let ballot = Ballot::new(Slot(1), 1, NodeId::derive(self.key.public().as_bytes(), INCARNATION));
         AcceptorRequest::Accept { slot: Slot(1), ballot, value, next: None }
     }
@@ -76,18 +84,20 @@ async fn refusals_are_counted_by_reason() {
     settings.listen.set_port(0);
     let acceptor = AcceptorService::start(directory.path(), &settings).await.unwrap();
     let device = Device::new(&acceptor);
-    assert_eq!(device.refusal(COUNCIL, device.prepare(1, INCARNATION)).await, None);
+    assert_eq!(device.refusal(council(), founding(5).introduction()).await, None);
+    assert_eq!(device.refusal(council(), device.prepare(1, INCARNATION)).await, None);
     let mail = AcceptorRequest::Post {
         id: OperationId([1; 16]),
         to: device.key.public(),
         message: Bytes::from(vec![0; 70_000]),
     };
     let refused = [
-        (RequestRefusal::ForeignBallot, COUNCIL, device.prepare(1, INCARNATION + 1)),
-        (RequestRefusal::Unsigned, COUNCIL, device.unsigned()),
-        (RequestRefusal::TooLarge, COUNCIL, mail),
-        (RequestRefusal::Full, COUNCIL, device.prepare(2, INCARNATION)),
-        (RequestRefusal::TooManyCouncils, CouncilId([6; 16]), device.prepare(1, INCARNATION)),
+        (RequestRefusal::ForeignBallot, council(), device.prepare(1, INCARNATION + 1)),
+        (RequestRefusal::Unsigned, council(), device.unsigned()),
+        (RequestRefusal::TooLarge, council(), mail),
+        (RequestRefusal::Full, council(), device.prepare(2, INCARNATION)),
+        (RequestRefusal::TooManyCouncils, founding(6).council(), founding(6).introduction()),
+        (RequestRefusal::UnknownCouncil, founding(6).council(), device.prepare(1, INCARNATION)),
     ];
     for (times, (why, council, request)) in (1_u64..).zip(&refused) {
         // Each reason occurs a different number of times, so that a mixed-up count shows.
@@ -105,5 +115,5 @@ async fn refusals_are_counted_by_reason() {
     }
     has("holdoff_acceptor_refusals_total{reason=\"malformed\"} 1");
     has("holdoff_acceptor_requests_total{kind=\"prepare\",result=\"answered\"} 1");
-    has("holdoff_acceptor_requests_total{kind=\"prepare\",result=\"refused\"} 10");
+    has("holdoff_acceptor_requests_total{kind=\"prepare\",result=\"refused\"} 11");
 }

@@ -94,7 +94,7 @@ fn describe(health: &AcceptorHealth) -> String {
 }
 
 async fn add(context: &CouncilContext<'_>, address: &PeerAddress) -> Result<ExitCode, CommandError> {
-    let identified = context.council.identify_acceptor(address, context.args.deadline).await?;
+    let identified = context.council.introduce_to(address, context.args.deadline).await?;
     change::submit(context, CouncilChange::AddAcceptor(identified), None).await
 }
 

@@ -35,6 +35,10 @@ pub(super) struct JoinArgs {
     #[arg(long = "acceptor", value_name = "KEY@HOST:PORT", required = true)]
     acceptors: Vec<PeerAddress>,
 
+    /// Keep the device and its key, because the council was recovered from the one to which the device belongs
+    #[arg(long)]
+    recovered: bool,
+
     /// Accept only an invitation by this member
     #[arg(long, value_name = "KEY")]
     by: Option<PublicKey>,
@@ -71,24 +75,25 @@ pub(super) async fn init(
     }
     writeln!(out, "{council}")?;
     anstream::eprintln!(
-        "Other devices join with `holdoff council join {council} --acceptor {}`. Keep the id secret from all others.",
+        "Other devices join with `holdoff council join {council} --acceptor {}`.",
         acceptors.first().map(ToString::to_string).unwrap_or_default()
     );
     Ok(ExitCode::SUCCESS)
 }
 
 pub(super) async fn join(directory: &Path, args: &JoinArgs, json: bool) -> Result<ExitCode, CommandError> {
-    let joining = Joining::open(directory)?;
+    let joining =
+        if args.recovered { Joining::open_recovered(directory)? } else { Joining::open(directory)? };
     let (key, mut out) = (joining.key(), anstream::stdout());
     if json {
         writeln!(out, "{}", serde_json::json!({ "key": key }))?;
-    } else {
+    } else if !args.recovered {
         writeln!(out, "{key}")?;
         anstream::eprintln!(
             "This is the key of the device. A member adds it with `holdoff council add {key} --name NAME`."
         );
     }
-    let JoinArgs { council, acceptors, by, wait } = args;
+    let JoinArgs { council, acceptors, by, wait, .. } = args;
     let options = LinkOptions::default();
     let joined = joining.wait::<Members>(*council, acceptors, *by, *wait, &options).await?;
     drop(joining);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use holdoff_council::acceptor::{LinkReply, LinkRequest, ROLE};
 use holdoff_council::{
-    AcceptorReply, AcceptorRequest, Batch, CouncilId, Digest, NodeId, OperationId, Slot, SlotValue,
+    AcceptorReply, AcceptorRequest, Batch, Digest, Founding, NodeId, OperationId, PublicKey, Slot, SlotValue,
 };
 use holdoff_net::{Link, LinkOptions, PeerAddress, SecretKey};
 use holdoff_paxos::Ballot;
@@ -50,20 +50,25 @@ impl Acceptor {
 /// The acceptor's answers by slot: the highest promise and the highest vote.
 type Answered = BTreeMap<u64, (Option<Ballot>, Option<Ballot>)>;
 
+/// The founding record of the council with this number, which has one member.
+pub(crate) fn founding(number: u8, member: PublicKey) -> Founding {
+    Founding { members: [member].into(), state: Digest::default(), nonce: [number; 16], recovered: None }
+}
+
 struct Writer {
     key: SecretKey,
-    council: CouncilId,
+    founding: Founding,
     answered: Answered,
 }
 
 impl Writer {
     fn new(number: u8) -> Self {
-        let council = CouncilId([number; 16]);
-        Self { key: SecretKey::from_secret(&[number + 1; 32]), council, answered: Answered::new() }
+        let key = SecretKey::from_secret(&[number + 1; 32]);
+        Self { founding: founding(number, key.public()), key, answered: Answered::new() }
     }
 
     async fn request(&self, link: &Link, request: AcceptorRequest) -> Option<AcceptorReply> {
-        let request = LinkRequest::Council { incarnation: 1, council: self.council, request };
+        let request = LinkRequest::Council { incarnation: 1, council: self.founding.council(), request };
         let reply: LinkReply = link.call_value(&request).await.ok()?;
         reply.replies.into_iter().next()
     }
@@ -71,6 +76,8 @@ impl Writer {
     /// Has the acceptor promise and accept slot after slot until it no longer answers.
     async fn write(&mut self, link: &Link, round: u64, on_write: &Sender<()>) {
         let node = NodeId::derive(self.key.public().as_bytes(), 1);
+        let Some(introduced) = self.request(link, self.founding.introduction()).await else { return };
+        assert!(matches!(introduced, AcceptorReply::Report(_)), "{introduced:?}");
         for number in 1.. {
             let slot = Slot(number);
             let ballot = Ballot::new(slot, round, node);
@@ -83,7 +90,8 @@ impl Writer {
             self.answered.entry(number).or_default().0 = Some(ballot);
             let (previous, nonce) = (Digest::default(), round);
             let batch = Batch { previous, operations: Vec::new(), withdrawn: Vec::new(), nonce };
-            let value = SlotValue::sign(self.council, slot, &batch, &self.key).unwrap();
+            let value =
+                SlotValue::sign(self.founding.council(), slot, &batch, None, false, &self.key).unwrap();
             let accept = AcceptorRequest::Accept { slot, ballot, value, next: None };
             let Some(acceptor_reply) = self.request(link, accept).await else { return };
             assert!(
@@ -276,20 +284,23 @@ async fn a_council_on_three_daemons_tolerates_a_killed_one() {
 
 /// Has the acceptor vote for large values until it no longer answers.
 async fn fill(acceptor: &str) {
-    const COUNCIL: CouncilId = CouncilId([3; 16]);
     let key = SecretKey::from_secret(&[7; 32]);
+    let founding = founding(3, key.public());
+    let council = founding.council();
     let (peer, address) = acceptor.split_once('@').unwrap();
     let remote = PeerAddress { key: peer.parse().unwrap(), address: address.to_owned() };
     let options = LinkOptions { role: ROLE, call_timeout: CONDITION_TIMEOUT, ..LinkOptions::default() };
     let (link, _pushes) = Link::new(&key, remote, options).unwrap();
+    let introduction = LinkRequest::Council { incarnation: 1, council, request: founding.introduction() };
+    let _: LinkReply = link.call_value(&introduction).await.unwrap();
     for slot in (1..=200).map(Slot) {
         let withdrawn = vec![OperationId([1; 16]); 12_000];
         let batch = Batch { previous: Digest::default(), operations: Vec::new(), withdrawn, nonce: 1 };
-        let value = SlotValue::sign(COUNCIL, slot, &batch, &key).unwrap();
+        let value = SlotValue::sign(council, slot, &batch, None, false, &key).unwrap();
         let ballot = Ballot::new(slot, 1, NodeId::derive(key.public().as_bytes(), 1));
         let request = AcceptorRequest::Accept { slot, ballot, value, next: None };
         let reply: Result<LinkReply, _> =
-            link.call_value(&LinkRequest::Council { incarnation: 1, council: COUNCIL, request }).await;
+            link.call_value(&LinkRequest::Council { incarnation: 1, council, request }).await;
         if reply.is_err() {
             return;
         }

@@ -14,7 +14,7 @@ use crate::PublicKey;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Allowed {
-    /// Every client that can reach the acceptor. A client that knows a council's id takes part in that council.
+    /// Every client that can reach the acceptor. It can found councils, and take part in those of which it is a member.
     Anyone,
     /// The clients whose keys are listed in this file, one key on each line. A `#` starts a comment.
     File(PathBuf),

@@ -156,7 +156,7 @@ impl<P> Core for AcceptorCore<P> {
         let AcceptorInput { council, requester, request, is_signed, stored, path } = input;
         let mut step = Step::default();
         let has_room = self.knows(&council) || self.known.len() < self.limits.councils;
-        if !request.only_reads() && !has_room {
+        if matches!(request, AcceptorRequest::Introduce { .. }) && !has_room {
             let reply = AcceptorReply::Refused { slot: None, why: RequestRefusal::TooManyCouncils };
             let replies = vec![AddressedReply { to: Recipient::Requester, reply }];
             step.hold(AcceptorAnswer { path, replies });

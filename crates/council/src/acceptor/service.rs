@@ -56,8 +56,7 @@ pub enum StartError {
     /// Other machines can reach the listen address, and no setting says which clients may send requests.
     #[error(
         "cannot listen on {0}, which other machines can reach, without a list of clients: set --allow FILE or `allow` \
-         under [acceptor] to a file with one key per line, or to `anyone` to permit every client that knows a \
-         council's id"
+         under [acceptor] to a file with one key per line, or to `anyone` to permit every client"
     )]
     NotLoopback(SocketAddr),
     /// The acceptor cannot use the list of keys.
@@ -237,6 +236,10 @@ impl Watcher for Peer {
 
     fn id(&self) -> ConnectionId {
         Peer::id(self)
+    }
+
+    fn key(&self) -> PublicKey {
+        Peer::key(self)
     }
 
     fn push(&self, message: &[u8]) -> bool {

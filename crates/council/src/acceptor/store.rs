@@ -8,8 +8,10 @@
 //! | `acceptor` | `format`, `incarnation` | a number |
 //! | `slots` | council, slot, 0 | a promise: a ballot |
 //! | `slots` | council, slot, 1 | a vote: a ballot and a value |
-//! | `snapshots` | council | a slot and the state after it |
+//! | `snapshots` | council | a slot and the state after it, and the endorsements |
 //! | `mail` | council, key, operation | a message |
+//! | `access` | council | the members |
+//! | `access` | council, key | the last endorsement of a member |
 //!
 //! A vote and the promise of the next slot are adjacent, because the acceptor mostly stores them together. Each
 //! additional table would add some pages to each commit. The list of councils is derived from the keys.
@@ -28,7 +30,7 @@ use redb::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::{AcceptorRecord, CouncilId, CouncilSnapshot, OperationId, PublicKey, SlotValue};
+use crate::{AcceptorRecord, CouncilId, CouncilSnapshot, Endorsement, OperationId, PublicKey, SlotValue};
 
 type Rows = TableDefinition<'static, &'static [u8], &'static [u8]>;
 
@@ -36,15 +38,17 @@ const ACCEPTOR: MetadataTable = TableDefinition::new("acceptor");
 const SLOTS: Rows = TableDefinition::new("slots");
 const SNAPSHOTS: Rows = TableDefinition::new("snapshots");
 const MAIL: Rows = TableDefinition::new("mail");
+const ACCESS: Rows = TableDefinition::new("access");
+const TABLES: [Rows; 4] = [SLOTS, SNAPSHOTS, MAIL, ACCESS];
 
 /// The kinds of records of a slot, as the last part of the key.
 const PROMISE: u8 = 0;
 const VOTE: u8 = 1;
 
-/// The version of the table format. A release reads its own format and earlier ones. Formats before the third were
+/// The version of the table format. A release reads its own format and earlier ones. Formats before the fourth were
 /// never released.
-const FORMAT: u64 = 3;
-const FIRST: u64 = 3;
+const FORMAT: u64 = 4;
+const FIRST: u64 = 4;
 /// An upper bound for the length of the part of a key after the council, which is at most a public key and an
 /// operation id.
 const LONGEST_KEY: usize = 64;
@@ -175,7 +179,12 @@ impl Store {
             return Ok(found);
         }
         self.each(SNAPSHOTS, council, |_, value| {
-            found.push(AcceptorRecord::Snapshot(decode(value)?));
+            let (snapshot, certificate) = decode(value)?;
+            found.push(AcceptorRecord::Snapshot(snapshot, certificate));
+            Ok(())
+        })?;
+        self.each(ACCESS, council, |key, value| {
+            found.push(read_access(key, value)?);
             Ok(())
         })?;
         self.each(SLOTS, council, |key, value| {
@@ -213,13 +222,13 @@ impl Store {
 }
 
 fn create_tables(writing: &WriteTransaction) -> Result<(), redb::TableError> {
-    [SLOTS, SNAPSHOTS, MAIL].into_iter().try_for_each(|rows| writing.open_table(rows).map(drop))
+    TABLES.into_iter().try_for_each(|rows| writing.open_table(rows).map(drop))
 }
 
 fn read_councils(database: &Database) -> Result<HashSet<CouncilId>, StoreError> {
     let transaction = database.begin_read().map_err(StoreError::disk)?;
     let mut councils = HashSet::new();
-    for rows in [SLOTS, SNAPSHOTS, MAIL] {
+    for rows in TABLES {
         let table = transaction.open_table(rows).map_err(StoreError::disk)?;
         let mut after: Vec<u8> = Vec::new();
         // Skip from one council to the next, past all rows of the council.
@@ -242,20 +251,27 @@ fn put(tables: &mut Tables<'_>, council: CouncilId, stored: AcceptorRecord) -> R
         AcceptorRecord::Slot(slot, Record::Accepted(vote)) => {
             insert(tables, SLOTS, &slot_key(council, slot, VOTE), &encode(&vote)?)
         }
-        AcceptorRecord::Snapshot(snapshot) => compact(tables, council, &snapshot),
+        AcceptorRecord::Access(access) => insert(tables, ACCESS, &council.0, &encode(&access)?),
+        AcceptorRecord::Endorsed(endorsement) => {
+            insert(tables, ACCESS, &endorsement_key(council, &endorsement.by), &encode(&endorsement)?)
+        }
+        AcceptorRecord::Snapshot(snapshot, certificate) => compact(tables, council, &(snapshot, certificate)),
         AcceptorRecord::Mail(to, id, message) => insert(tables, MAIL, &mail_key(council, &to, id), &message),
         AcceptorRecord::AddresseeConnected(who) => delete_mail(tables, council, &who),
     }
 }
 
-/// Stores a snapshot and deletes the slots that it covers.
+/// Stores a snapshot, and deletes the slots that it covers and the endorsements.
 fn compact(
     tables: &mut Tables<'_>,
     council: CouncilId,
-    snapshot: &CouncilSnapshot,
+    snapshot: &(CouncilSnapshot, Vec<Endorsement>),
 ) -> Result<(), StoreError> {
-    let (first, last) = (slot_key(council, Slot(0), PROMISE), slot_key(council, snapshot.slot, VOTE));
+    let (first, last) = (slot_key(council, Slot(0), PROMISE), slot_key(council, snapshot.0.slot, VOTE));
     let table = tables.table(SLOTS)?;
+    table.retain_in(first.as_slice()..=last.as_slice(), |_, _| false).map_err(StoreError::disk)?;
+    let [first, last] = [0, u8::MAX].map(|byte| endorsement_key(council, &PublicKey::from_bytes([byte; 32])));
+    let table = tables.table(ACCESS)?;
     table.retain_in(first.as_slice()..=last.as_slice(), |_, _| false).map_err(StoreError::disk)?;
     insert(tables, SNAPSHOTS, &council.0, &encode(snapshot)?)
 }
@@ -301,6 +317,17 @@ fn slot_key(council: CouncilId, slot: Slot, kind: u8) -> Vec<u8> {
     [&council.0[..], &slot.0.to_be_bytes(), &[kind]].concat()
 }
 
+fn endorsement_key(council: CouncilId, by: &PublicKey) -> Vec<u8> {
+    [&council.0[..], by.as_bytes()].concat()
+}
+
+fn read_access(key: &[u8], value: &[u8]) -> Result<AcceptorRecord, StoreError> {
+    if key.is_empty() {
+        return decode(value).map(AcceptorRecord::Access);
+    }
+    decode(value).map(AcceptorRecord::Endorsed)
+}
+
 fn read_slot(key: &[u8], value: &[u8]) -> Result<AcceptorRecord, StoreError> {
     let bad = || StoreError::Disk(DiskError::new("a key of a slot cannot be read"));
     let (kind, slot) = key.split_last().ok_or_else(bad)?;
@@ -335,7 +362,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::{Batch, Digest, Signature, Signer};
+    use crate::{Access, Batch, Digest, Founding, Signature, Signer};
     use holdoff_disk::faulty::FaultyDisk;
 
     struct NoSigner;
@@ -358,22 +385,28 @@ mod tests {
         fn write(&mut self, batch: &[(CouncilId, AcceptorRecord)]) {
             for (council, stored) in batch {
                 let (table, key) = match stored {
-                    AcceptorRecord::Snapshot(_) => (0, Vec::new()),
+                    AcceptorRecord::Snapshot(..) => (0, Vec::new()),
+                    AcceptorRecord::Access(_) => (1, Vec::new()),
+                    AcceptorRecord::Endorsed(endorsement) => (1, endorsement.by.as_bytes().to_vec()),
                     AcceptorRecord::Slot(slot, Record::Promised(_)) => {
-                        (1, [&slot.0.to_be_bytes()[..], &[0]].concat())
+                        (2, [&slot.0.to_be_bytes()[..], &[0]].concat())
                     }
                     AcceptorRecord::Slot(slot, Record::Accepted(_)) => {
-                        (1, [&slot.0.to_be_bytes()[..], &[1]].concat())
+                        (2, [&slot.0.to_be_bytes()[..], &[1]].concat())
                     }
-                    AcceptorRecord::Mail(to, id, _) => (2, [to.as_bytes(), &id.0[..]].concat()),
+                    AcceptorRecord::Mail(to, id, _) => (3, [to.as_bytes(), &id.0[..]].concat()),
                     AcceptorRecord::AddresseeConnected(who) => {
                         let is_for = |usage: &AcceptorRecord| matches!(usage, AcceptorRecord::Mail(to, ..) if to == who);
                         self.0.retain(|(of, ..), usage| of != council || !is_for(usage));
                         continue;
                     }
                 };
-                if let AcceptorRecord::Snapshot(CouncilSnapshot { slot: last, .. }) = stored {
-                    let is_later = |usage: &AcceptorRecord| !matches!(usage, AcceptorRecord::Slot(slot, _) if slot <= last);
+                if let AcceptorRecord::Snapshot(CouncilSnapshot { slot: last, .. }, _) = stored {
+                    let is_later = |usage: &AcceptorRecord| match usage {
+                        AcceptorRecord::Slot(slot, _) => slot > last,
+                        AcceptorRecord::Endorsed(_) => false,
+                        _ => true,
+                    };
                     self.0.retain(|(of, ..), usage| of != council || is_later(usage));
                 }
                 self.0.insert((*council, table, key), stored.clone());
@@ -391,11 +424,18 @@ mod tests {
         CouncilId([number; 16])
     }
 
+    fn founding(number: u8) -> (Founding, CouncilId) {
+        let members = (0..=number).map(|key| PublicKey::from_bytes([key; 32])).take(64).collect();
+        let founding = Founding { members, state: Digest::default(), nonce: [number; 16], recovered: None };
+        let council = founding.council();
+        (founding, council)
+    }
+
     fn record(rng: &mut Rng) -> (CouncilId, AcceptorRecord) {
         let (council, slot) = (council(rng.u8(0..COUNCILS_USED)), Slot(rng.u64(1..12)));
         let ballot = Ballot::new(slot, rng.u64(1..100), NodeId(rng.u128(..)));
         let bytes = Bytes::from(vec![rng.u8(..); rng.usize(0..3000)]);
-        let stored = match rng.u8(0..11) {
+        let stored = match rng.u8(0..13) {
             0..4 => AcceptorRecord::Slot(slot, Record::Promised(ballot)),
             4..8 => {
                 let batch = Batch {
@@ -404,10 +444,25 @@ mod tests {
                     withdrawn: vec![OperationId([3; 16]); rng.usize(0..60)],
                     nonce: rng.u64(..),
                 };
-                let value = SlotValue::sign(council, slot, &batch, &NoSigner).unwrap();
+                let value = SlotValue::sign(council, slot, &batch, None, false, &NoSigner).unwrap();
                 AcceptorRecord::Slot(slot, Record::Accepted(Vote { ballot, value }))
             }
-            8 => AcceptorRecord::Snapshot(CouncilSnapshot { slot, bytes }),
+            8 => {
+                let endorsement = Endorsement::sign(council, slot, Digest([8; 32]), Slot(0), &NoSigner);
+                AcceptorRecord::Snapshot(CouncilSnapshot { slot, bytes }, vec![endorsement; rng.usize(0..3)])
+            }
+            11 => {
+                let by = PublicKey::from_bytes([rng.u8(..); 32]);
+                AcceptorRecord::Endorsed(Endorsement {
+                    by,
+                    ..Endorsement::sign(council, slot, Digest([9; 32]), Slot(0), &NoSigner)
+                })
+            }
+            12 => {
+                let (founding, council) = founding(rng.u8(..));
+                let members = founding.members.iter().copied().collect();
+                AcceptorRecord::Access(Access::introduced(&founding, council, slot, members).unwrap())
+            }
             9 => AcceptorRecord::AddresseeConnected(PublicKey::from_bytes([rng.u8(0..3); 32])),
             _ => AcceptorRecord::Mail(
                 PublicKey::from_bytes([rng.u8(0..3); 32]),

@@ -19,7 +19,8 @@ use super::inspector::{CouncilIndex, CouncilPage, CouncilQuery, CouncilUsage};
 use super::stats::{AcceptorStats, StatsRecorder};
 use super::{AcceptorLimits, LinkPush, Store, StoreError};
 use crate::{
-    AcceptorReply, AcceptorRequest, AddressedReply, CouncilId, Recipient, Requester, Verifier, clock, metrics,
+    AcceptorReply, AcceptorRequest, AddressedReply, CouncilId, PublicKey, Recipient, Requester, Verifier,
+    clock, metrics,
 };
 
 /// A handle to the writer. After the last clone is dropped, the writer answers the queued requests and ends.
@@ -322,9 +323,7 @@ impl<W: Watcher> WriterThread<W> {
         let PendingRequest { council, requester, request, is_signed, from, reply_to } = pending;
         let path =
             ReplyPath { council, kind: request.name(), from: from.as_ref().map(Watcher::id), reply_to };
-        if let (AcceptorRequest::Fetch { .. }, Some(watcher)) = (&request, from) {
-            self.shared.watchers().add(council, watcher);
-        }
+        let watcher = from.filter(|_| matches!(request, AcceptorRequest::Fetch { .. }));
         let load = |council| {
             metrics::loaded();
             self.store.load(council)
@@ -333,6 +332,9 @@ impl<W: Watcher> WriterThread<W> {
         self.driver.step(0, &mut no_roll, asked);
         let core = self.driver.core();
         if let Some(acceptor) = core.acceptor(&council).filter(|_| core.knows(&council)) {
+            if let Some(watcher) = watcher.filter(|watcher| acceptor.may_read(&watcher.key())) {
+                self.shared.watchers().add(council, watcher);
+            }
             self.index.note(council, CouncilUsage::of(acceptor), clock::now());
         }
         Ok(())
@@ -379,7 +381,9 @@ impl<W: Watcher> WriterThread<W> {
         if let Ok(message) =
             postcard::to_allocvec(&LinkPush { incarnation: self.shared.incarnation, council, tag: 0, reply })
         {
-            watchers.push(council, but, &message);
+            let acceptor = self.driver.core().acceptor(&council);
+            let may_read = |key: &_| acceptor.is_some_and(|acceptor| acceptor.may_read(key));
+            watchers.push(council, but, may_read, &message);
         }
     }
 
@@ -420,6 +424,9 @@ pub trait Watcher: Clone + fmt::Debug + Send + 'static {
 
     /// Returns the id of this connection.
     fn id(&self) -> Self::Id;
+
+    /// Returns the key of the client.
+    fn key(&self) -> PublicKey;
 
     /// Pushes a message without waiting. A connection that reads too slowly misses the message and learns that it
     /// has missed one.
@@ -476,8 +483,22 @@ impl<W: Watcher> Watchers<W> {
         metrics::watched(self.count);
     }
 
-    /// Pushes a message to all watchers of a council except one.
-    pub(super) fn push(&mut self, council: CouncilId, but: Option<W::Id>, message: &[u8]) {
+    /// Pushes a message to all watchers of a council that may read it, except one. The others watch it no longer.
+    pub(super) fn push(
+        &mut self,
+        council: CouncilId,
+        but: Option<W::Id>,
+        may_read: impl Fn(&PublicKey) -> bool,
+        message: &[u8],
+    ) {
+        if let Some(watchers) = self.by_council.get_mut(&council) {
+            for removed in watchers.extract_if(.., |watcher| !may_read(&watcher.key())) {
+                self.count -= 1;
+                if let Some(watched) = self.watching.get_mut(&removed.id()) {
+                    watched.retain(|other| *other != council);
+                }
+            }
+        }
         let watchers = self.by_council.get(&council).map(Vec::as_slice).unwrap_or_default();
         let others = watchers.iter().filter(|watcher| Some(watcher.id()) != but);
         let gone: Vec<_> = others.filter(|watcher| !watcher.push(message)).map(Watcher::id).collect();

@@ -3,9 +3,19 @@ use holdoff_testbed::fault::is_injected;
 use super::*;
 use crate::device::CouncilFault;
 use crate::simulation::TestSigner;
-use crate::{Batch, Signer};
+use crate::{AccessChange, Batch, Founding, Signer};
 
-const COUNCIL: CouncilId = CouncilId([7; 16]);
+/// The members of the council, by number. Number 9 is a stranger.
+const MEMBERS: std::ops::RangeInclusive<u8> = 1..=8;
+
+fn founding() -> Founding {
+    let members = MEMBERS.map(|number| requester(number).key).collect();
+    Founding { members, state: Digest::default(), nonce: [7; 16], recovered: None }
+}
+
+fn council() -> CouncilId {
+    founding().council()
+}
 
 /// An acceptor, and the records that it has stored.
 struct Fixture {
@@ -27,15 +37,61 @@ fn ballot(slot: Slot) -> Ballot {
 }
 
 fn accept(slot: Slot, next: Option<Ballot>) -> AcceptorRequest {
+    AcceptorRequest::Accept { slot, ballot: ballot(slot), value: value(1, slot, None), next }
+}
+
+fn value(by: u8, slot: Slot, access: Option<AccessChange>) -> SlotValue {
+    value_with(by, slot, access, false)
+}
+
+fn value_with(by: u8, slot: Slot, access: Option<AccessChange>, compacts: bool) -> SlotValue {
     let (operations, withdrawn) = (Vec::new(), Vec::new());
     let batch = Batch { previous: Digest::default(), operations, withdrawn, nonce: slot.0 };
-    let value = SlotValue::sign(COUNCIL, slot, &batch, &TestSigner(requester(1).key) as &dyn Signer).unwrap();
-    AcceptorRequest::Accept { slot, ballot: ballot(slot), value, next }
+    let signer = TestSigner(requester(by).key);
+    SlotValue::sign(council(), slot, &batch, access, compacts, &signer as &dyn Signer).unwrap()
+}
+
+/// Returns the report that a member has removed another one in this slot.
+fn removal(by: u8, slot: Slot, after: Slot, of: u8) -> AcceptorRequest {
+    let change = AccessChange { after, added: Vec::new(), removed: vec![requester(of).key] };
+    let changes = value(by, slot, Some(change)).signed_access(slot).into_iter().collect();
+    AcceptorRequest::Access { changes }
+}
+
+fn endorsement(by: u8, snapshot: &CouncilSnapshot) -> Endorsement {
+    let signer = TestSigner(requester(by).key);
+    Endorsement::sign(council(), snapshot.slot, snapshot.digest(), Slot(0), &signer)
+}
+
+fn refusal(replies: &[AcceptorReply]) -> Option<RequestRefusal> {
+    match replies {
+        [AcceptorReply::Refused { why, .. }] => Some(*why),
+        _ => None,
+    }
 }
 
 impl Fixture {
     fn new(quota: Quota) -> Self {
-        Self { acceptor: CouncilAcceptor::new(COUNCIL, quota), stored: Vec::new() }
+        let mut fixture = Self { acceptor: CouncilAcceptor::new(council(), quota), stored: Vec::new() };
+        assert_eq!(refusal(&fixture.request(1, founding().introduction())), None);
+        fixture
+    }
+
+    /// Lets members 1 to 5, a majority, endorse a snapshot that member 1 offers.
+    fn compact(&mut self, snapshot: &CouncilSnapshot) -> Vec<AcceptorReply> {
+        for member in 1..=5 {
+            self.endorse(member, snapshot);
+        }
+        self.offer(1, snapshot)
+    }
+
+    fn offer(&mut self, by: u8, snapshot: &CouncilSnapshot) -> Vec<AcceptorReply> {
+        let (snapshot, certificate) = (snapshot.clone(), Vec::new());
+        self.request(by, AcceptorRequest::Compact { snapshot, certificate })
+    }
+
+    fn endorse(&mut self, by: u8, snapshot: &CouncilSnapshot) -> Vec<AcceptorReply> {
+        self.request(by, AcceptorRequest::Endorse(endorsement(by, snapshot)))
     }
 
     fn request(&mut self, by: u8, request: AcceptorRequest) -> Vec<AcceptorReply> {
@@ -56,7 +112,7 @@ impl Fixture {
 
     /// Restarts the acceptor from the stored records.
     fn restart(&mut self, quota: Quota) {
-        self.acceptor = CouncilAcceptor::new(COUNCIL, quota);
+        self.acceptor = CouncilAcceptor::new(council(), quota);
         self.stored.iter().cloned().for_each(|stored| self.acceptor.restore(stored));
     }
 
@@ -144,10 +200,16 @@ fn mail_leaves_room_for_slots() {
 fn a_snapshot_frees_the_quota_of_a_full_council() {
     let mut fixture = Fixture::new(Quota { slots: 10, ..Quota::default() });
     assert_eq!(fixture.decide(1, 11), Err(RequestRefusal::Full));
-    let snapshot = CouncilSnapshot { slot: Slot(10), bytes: "the state after ten slots".into() };
-    let replies = fixture.request(2, AcceptorRequest::Compact { snapshot: snapshot.clone() });
-    assert_eq!(replies, [AcceptorReply::Compacted { slot: Slot(10), digest: snapshot.digest() }]);
-    assert_eq!(fixture.decide(11, 10), Ok(()));
+    let slot = Slot(11);
+    let value = value_with(1, slot, None, true);
+    let replies =
+        fixture.request(1, AcceptorRequest::Accept { slot, ballot: ballot(slot), value, next: None });
+    assert_eq!(refusal(&replies), None, "a value that compacts has a reserve");
+    let snapshot = CouncilSnapshot { slot, bytes: "the state after eleven slots".into() };
+    let replies = fixture.compact(&snapshot);
+    let [AcceptorReply::Report(report)] = replies.as_slice() else { panic!("{replies:?}") };
+    assert_eq!((report.floor, report.digest), (slot, snapshot.digest()));
+    assert_eq!(fixture.decide(12, 10), Ok(()));
 }
 
 #[test]
@@ -157,7 +219,7 @@ fn a_promise_for_the_next_slot_counts_against_the_quota() {
         let replies = fixture.request(1, accept(*slot, Some(ballot(slot.next()))));
         matches!(replies.as_slice(), [AcceptorReply::Refused { why: RequestRefusal::Full, .. }])
     });
-    assert_eq!((refused, fixture.acceptor.slots()), (Some(Slot(11)), 10));
+    assert_eq!((refused, fixture.acceptor.slots()), (Some(Slot(11)), 11));
 }
 
 #[test]
@@ -166,16 +228,13 @@ fn a_fetch_reports_the_last_slot_of_the_snapshot() {
     fixture.decide(1, 3).unwrap();
     let reaches = |replies: &[AcceptorReply]| {
         replies.iter().find_map(|reply| match reply {
-            AcceptorReply::Compacted { slot, .. } => Some(*slot),
+            AcceptorReply::Report(report) => Some(report.floor),
             _ => None,
         })
     };
     let replies = fixture.request(2, AcceptorRequest::Fetch { after: Slot(2) });
     assert_eq!((reaches(&replies), replies.len()), (Some(Slot(0)), 2));
-    fixture.request(
-        2,
-        AcceptorRequest::Compact { snapshot: CouncilSnapshot { slot: Slot(2), bytes: "two".into() } },
-    );
+    fixture.compact(&CouncilSnapshot { slot: Slot(2), bytes: "two".into() });
     let replies = fixture.request(2, AcceptorRequest::Fetch { after: Slot(2) });
     assert!(matches!(replies.first(), Some(AcceptorReply::History { votes, .. }) if votes.len() == 1));
     assert_eq!(reaches(&replies), Some(Slot(2)));
@@ -191,7 +250,7 @@ fn announced_operations_are_limited_to_the_size_of_an_answer() {
     let mut fixture = Fixture::new(Quota::default());
     let announce = (0..4_u64).map(|number| {
         let body = Bytes::from(vec![0; 50 * 1024]);
-        SignedOperation::sign(COUNCIL, id(number), Slot(0), body, &TestSigner(requester(1).key))
+        SignedOperation::sign(council(), id(number), Slot(0), body, &TestSigner(requester(1).key))
     });
     let ballot = Ballot::new(Slot(1), 1, requester(1).node);
     let replies =
@@ -222,21 +281,21 @@ fn an_absurd_attempt_is_refused_and_every_attempt_can_be_exceeded() {
         for absurd in [highest + MAX_ATTEMPT_JUMP + 1, u64::MAX / 2 - 1, u64::MAX] {
             let why = RequestRefusal::AttemptTooHigh { highest };
             let refused = AcceptorReply::Refused { slot: Some(slot), why };
-            assert_eq!(fixture.request(9, prepare(9, slot, absurd)), std::slice::from_ref(&refused));
-            let AcceptorRequest::Accept { value, .. } = accept(slot, None) else { panic!("a value") };
-            let ballot = Ballot::new(slot, absurd, requester(9).node);
+            assert_eq!(fixture.request(8, prepare(8, slot, absurd)), std::slice::from_ref(&refused));
+            let value = value(8, slot, None);
+            let ballot = Ballot::new(slot, absurd, requester(8).node);
             let vote = Vote { ballot, value: value.clone() };
             assert_eq!(
-                fixture.request(9, AcceptorRequest::Decided { slot, vote }),
+                fixture.request(8, AcceptorRequest::Decided { slot, vote }),
                 std::slice::from_ref(&refused)
             );
             assert_eq!(
-                fixture.request(9, AcceptorRequest::Accept { slot, ballot, value, next: None }),
+                fixture.request(8, AcceptorRequest::Accept { slot, ballot, value, next: None }),
                 [refused]
             );
         }
         highest += MAX_ATTEMPT_JUMP;
-        assert!(is_promised(&fixture.request(9, prepare(9, slot, highest))));
+        assert!(is_promised(&fixture.request(8, prepare(8, slot, highest))));
         highest += 1;
         assert!(is_promised(&fixture.request(1, prepare(1, slot, highest))));
     }
@@ -244,15 +303,213 @@ fn an_absurd_attempt_is_refused_and_every_attempt_can_be_exceeded() {
     assert!(steps_to_the_end / 10_000 > 50 * 365 * 24 * 3600, "{steps_to_the_end}");
 }
 
+/// Returns every kind of request that only members may send.
+fn requests_of_members(by: u8, slot: Slot) -> Vec<AcceptorRequest> {
+    let (ballot, value) = (Ballot::new(slot, 1, requester(by).node), value(by, slot, None));
+    let snapshot = CouncilSnapshot { slot, bytes: "a state".into() };
+    let digest = snapshot.digest();
+    vec![
+        AcceptorRequest::Prepare { slot, ballot, announce: Vec::new() },
+        AcceptorRequest::Accept { slot, ballot, value: value.clone(), next: None },
+        AcceptorRequest::Decided { slot, vote: Vote { ballot, value } },
+        AcceptorRequest::Fetch { after: slot },
+        AcceptorRequest::Snapshot { offered: Some(digest) },
+        AcceptorRequest::Endorse(endorsement(by, &snapshot)),
+        AcceptorRequest::Compact { snapshot, certificate: Vec::new() },
+        AcceptorRequest::Post { id: id(1), to: requester(1).key, message: "spam".into() },
+    ]
+}
+
+#[test]
+fn a_stranger_may_only_collect_its_own_mail() {
+    let mut fixture = Fixture::new(Quota::default());
+    fixture.decide(1, 3).unwrap();
+    fixture.post(1, 9);
+    let stored = fixture.stored.len();
+    for request in requests_of_members(9, Slot(4)) {
+        let why = RequestRefusal::NotMember { access: Slot(0), removed_in: None };
+        assert_eq!(refusal(&fixture.request(9, request.clone())), Some(why), "{request:?}");
+    }
+    assert!(!fixture.acceptor.may_read(&requester(9).key));
+    assert_eq!((fixture.mail(9), fixture.stored.len()), (1, stored));
+}
+
+#[test]
+fn a_removed_member_loses_its_access_in_the_slot_that_removes_it() {
+    let mut fixture = Fixture::new(Quota::default());
+    fixture.decide(1, 3).unwrap();
+    assert_eq!(refusal(&fixture.request(2, removal(1, Slot(2), Slot(0), 8))), None);
+    for _ in 0..2 {
+        for request in requests_of_members(8, Slot(4)) {
+            let why = RequestRefusal::NotMember { access: Slot(2), removed_in: Some(Slot(2)) };
+            assert_eq!(refusal(&fixture.request(8, request.clone())), Some(why), "{request:?}");
+        }
+        assert!(!fixture.acceptor.may_read(&requester(8).key), "it gets no pushes");
+        let forged = refusal(&fixture.request(8, removal(8, Slot(4), Slot(2), 1)));
+        assert_eq!(forged, Some(RequestRefusal::ForeignAccess));
+        // It can read the slot that has removed it, and nothing after it.
+        let replies = fixture.request(8, AcceptorRequest::Fetch { after: Slot(0) });
+        let [AcceptorReply::History { votes, latest }] = replies.as_slice() else { panic!("{replies:?}") };
+        let slots: Vec<_> = votes.iter().map(|(slot, _)| *slot).collect();
+        assert_eq!((slots.as_slice(), *latest), (&[Slot(1), Slot(2)][..], Slot(2)));
+        fixture.restart(Quota::default());
+    }
+}
+
+#[test]
+fn an_acceptor_adopts_only_changes_that_members_have_signed_without_a_gap() {
+    let mut fixture = Fixture::new(Quota::default());
+    let foreign = Some(RequestRefusal::ForeignAccess);
+    assert_eq!(refusal(&fixture.request(9, removal(9, Slot(1), Slot(0), 1))), foreign, "a stranger");
+    assert_eq!(refusal(&fixture.request(1, removal(1, Slot(5), Slot(3), 2))), foreign, "a gap");
+    let AcceptorRequest::Access { mut changes } = removal(1, Slot(1), Slot(0), 2) else { panic!("changes") };
+    changes[0].change.removed = vec![requester(3).key];
+    let forged = fixture.request(1, AcceptorRequest::Access { changes });
+    assert_eq!(refusal(&forged), Some(RequestRefusal::Unsigned));
+    // Any client may report what a member has signed, and repeat it.
+    for _ in 0..2 {
+        assert_eq!(refusal(&fixture.request(9, removal(1, Slot(1), Slot(0), 2))), None);
+    }
+    assert_eq!(refusal(&fixture.request(2, removal(2, Slot(3), Slot(1), 1))), foreign, "a removed member");
+}
+
+#[test]
+fn an_acceptor_takes_no_request_before_a_member_has_introduced_the_council() {
+    let mut fixture =
+        Fixture { acceptor: CouncilAcceptor::new(council(), Quota::default()), stored: Vec::new() };
+    for request in requests_of_members(1, Slot(1)) {
+        assert_eq!(refusal(&fixture.request(1, request)), Some(RequestRefusal::UnknownCouncil));
+    }
+    let foreign = Some(RequestRefusal::ForeignFounding);
+    let (founding, access) = (founding(), Slot(0));
+    let members: Vec<_> = founding.members.iter().copied().collect();
+    let introduce = |founding: &Founding, access, members: &Vec<_>| AcceptorRequest::Introduce {
+        founding: founding.clone(),
+        access,
+        members: members.clone(),
+    };
+    let others = Founding { nonce: [8; 16], ..founding.clone() };
+    assert_eq!(refusal(&fixture.request(1, introduce(&others, access, &members))), foreign);
+    let more = [members.clone(), vec![requester(9).key]].concat();
+    assert_eq!(refusal(&fixture.request(9, introduce(&founding, access, &more))), foreign);
+    assert_eq!(refusal(&fixture.request(9, founding.introduction())), foreign, "the sender is no member");
+    assert!(fixture.stored.is_empty());
+    // An acceptor that is added later believes the first member that introduces the council.
+    assert_eq!(refusal(&fixture.request(9, introduce(&founding, Slot(7), &more))), None);
+    fixture.restart(Quota::default());
+    assert_eq!(refusal(&fixture.request(9, prepare(9, Slot(8), 1))), None);
+    let later = introduce(&founding, Slot(9), &vec![requester(4).key]);
+    assert_eq!(refusal(&fixture.request(4, later)), None, "a second introduction changes nothing");
+    assert_eq!(refusal(&fixture.request(9, prepare(9, Slot(9), 1))), None);
+}
+
+#[test]
+fn only_a_majority_of_the_members_replaces_the_history() {
+    let mut fixture = Fixture::new(Quota::default());
+    fixture.decide(1, 3).unwrap();
+    let [lie, truth] = [(u64::MAX - 1, "anything"), (3, "the state")]
+        .map(|(slot, bytes)| CouncilSnapshot { slot: Slot(slot), bytes: bytes.into() });
+    for liar in [9, 8, 8] {
+        fixture.endorse(liar, &lie);
+        fixture.offer(liar, &lie);
+        assert_eq!((fixture.acceptor.floor(), fixture.acceptor.slots()), (Slot(0), 3));
+    }
+    let forged = Endorsement { by: requester(7).key, ..endorsement(8, &lie) };
+    let unsigned = Some(RequestRefusal::Unsigned);
+    assert_eq!(refusal(&fixture.request(8, AcceptorRequest::Endorse(forged))), unsigned);
+    assert_eq!(refusal(&fixture.request(8, AcceptorRequest::Endorse(endorsement(1, &truth)))), unsigned);
+    let relayed = AcceptorRequest::Compact { snapshot: lie.clone(), certificate: vec![forged; 8] };
+    assert_eq!(refusal(&fixture.request(8, relayed)), unsigned);
+    let repeated = vec![endorsement(8, &lie), endorsement(8, &lie), endorsement(9, &lie)];
+    fixture.request(8, AcceptorRequest::Compact { snapshot: lie.clone(), certificate: repeated });
+    assert_eq!(fixture.acceptor.floor(), Slot(0), "each member counts once, and strangers do not count");
+    for member in 1..=3 {
+        fixture.endorse(member, &truth);
+    }
+    fixture.offer(1, &truth);
+    fixture.offer(8, &lie);
+    // Endorsements survive a restart; the offered snapshot does not.
+    fixture.endorse(4, &truth);
+    assert_eq!(fixture.acceptor.floor(), Slot(0), "four of eight are no majority");
+    fixture.restart(Quota::default());
+    fixture.endorse(5, &truth);
+    assert_eq!(fixture.acceptor.floor(), Slot(0), "no snapshot is offered");
+    fixture.offer(2, &truth);
+    for _ in 0..2 {
+        assert_eq!((fixture.acceptor.floor(), fixture.acceptor.slots()), (Slot(3), 0));
+        // Another acceptor believes the same endorsements.
+        let replies = fixture.request(1, AcceptorRequest::Snapshot { offered: None });
+        let [AcceptorReply::Snapshot { snapshot, certificate }] = replies.as_slice() else {
+            panic!("{replies:?}")
+        };
+        let (snapshot, certificate) = (snapshot.clone(), certificate.clone());
+        let mut other = Fixture::new(Quota::default());
+        other.request(6, AcceptorRequest::Compact { snapshot, certificate });
+        assert_eq!(other.acceptor.floor(), Slot(3));
+        fixture.restart(Quota::default());
+    }
+}
+
+#[test]
+fn the_members_after_the_slot_of_a_snapshot_endorse_it() {
+    let mut fixture = Fixture::new(Quota::default());
+    let [early, late] = [3, 6].map(|slot| CouncilSnapshot { slot: Slot(slot), bytes: "a state".into() });
+    for (slot, after, removed) in [(4, 0, 8), (5, 4, 7), (6, 5, 6)] {
+        fixture.request(1, removal(1, Slot(slot), Slot(after), removed));
+    }
+    for member in 1..=3 {
+        fixture.endorse(member, &late);
+    }
+    let certificate: Vec<_> = (1..=4).map(|member| endorsement(member, &early)).collect();
+    let offer = |certificate| AcceptorRequest::Compact { snapshot: early.clone(), certificate };
+    fixture.request(1, offer(certificate.clone()));
+    assert_eq!(fixture.acceptor.floor(), Slot(0), "four of eight");
+    fixture.request(1, offer([certificate, vec![endorsement(8, &early)]].concat()));
+    assert_eq!(fixture.acceptor.floor(), Slot(3), "five of eight, one of which was removed later");
+    for member in 1..=3 {
+        fixture.endorse(member, &late);
+    }
+    fixture.offer(1, &late);
+    assert_eq!(fixture.acceptor.floor(), Slot(6), "three of five");
+}
+
+#[test]
+fn an_acceptor_that_has_missed_a_change_of_members_waits_for_it() {
+    let mut fixture = Fixture::new(Quota::default());
+    let snapshot = CouncilSnapshot { slot: Slot(3), bytes: "a state".into() };
+    fixture.offer(1, &snapshot);
+    for member in 1..=5 {
+        let signer = TestSigner(requester(member).key);
+        let late = Endorsement::sign(council(), Slot(3), snapshot.digest(), Slot(2), &signer);
+        fixture.request(member, AcceptorRequest::Endorse(late));
+    }
+    assert_eq!(fixture.acceptor.floor(), Slot(0), "slot 2 may have added members");
+    fixture.request(1, removal(1, Slot(2), Slot(0), 8));
+    assert_eq!(fixture.acceptor.floor(), Slot(3));
+}
+
 /// An acceptor with an injected defect.
 impl CouncilAcceptor {
-    /// Forgets a promise that a request with a lower ballot is about to overwrite, if that defect is injected.
-    pub(crate) fn race(&mut self, request: &AcceptorRequest) {
-        let AcceptorRequest::Prepare { slot, ballot, .. } = request else { return };
-        if is_injected(CouncilFault::RacingPromise)
-            && let Some(acceptor) = self.slots.get_mut(slot)
-            && acceptor.promised() > Some(*ballot)
+    /// Changes the state so that the next request meets the injected defect.
+    pub(crate) fn inject_faults(&mut self, request: &AcceptorRequest) {
+        if is_injected(CouncilFault::ForgetRemoval)
+            && let Some(access) = &mut self.access
         {
+            access.forget_removals();
+        }
+        if let AcceptorRequest::Compact { snapshot, .. } = request
+            && is_injected(CouncilFault::BelieveAnySnapshot)
+        {
+            self.compact(snapshot.clone(), Vec::new());
+        }
+        let AcceptorRequest::Prepare { slot, ballot, .. } = request else { return };
+        let is_absurd = self.check_attempt(*slot, *ballot).is_err();
+        let Some(acceptor) = self.slots.get_mut(slot) else { return };
+        if is_absurd && is_injected(CouncilFault::TakeAnyAttempt) {
+            drop(acceptor.prepare(*ballot).release(|_| Ok::<_, std::convert::Infallible>(())));
+        }
+        // The last write wins although a request with a higher ballot was promised.
+        if is_injected(CouncilFault::RacingPromise) && acceptor.promised() > Some(*ballot) {
             let accepted = acceptor.accepted().cloned();
             *acceptor = Acceptor::default();
             if let Some(vote) = accepted {

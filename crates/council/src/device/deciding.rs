@@ -13,8 +13,8 @@ use super::pending::{BATCH_BYTES, weight};
 use super::round::{Lookahead, Phase, RequestTiming};
 use super::{Device, Out, Record};
 use crate::council_acceptor::MAX_ATTEMPT_JUMP;
-use crate::machine::Machine;
-use crate::{AcceptorRequest, Batch, RequestRefusal, SignedOperation, SlotValue};
+use crate::machine::{Effect, Machine};
+use crate::{AcceptorRequest, AccessChange, Batch, RequestRefusal, SignedOperation, SlotValue};
 
 /// The time at which a request may leave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,7 +57,9 @@ impl<M: Machine> Device<M> {
     }
 
     fn begin(&mut self, out: &mut Out<'_, M::Change>) {
-        let Some(configuration) = self.state.configuration() else { return };
+        let Some(configuration) = self.state.configuration().filter(|_| !self.removal.is_closed()) else {
+            return;
+        };
         self.counts.ballots += 1;
         let (preparing, when) = self.prepare(self.round.slot, self.round.over, configuration, out);
         self.request_promises(&preparing, when, out);
@@ -159,6 +161,10 @@ impl<M: Machine> Device<M> {
                     self.counts.preempted_accepting += 1;
                     return self.wait(by, out);
                 }
+                if self.round.is_full && !accepting.value().compacts {
+                    // The next attempt may propose a compaction.
+                    return self.wait_after_preemption(out);
+                }
                 self.request_votes(&accepting, &ahead, When::Stored, out);
                 self.round.phase = Phase::Accepting(accepting, self.sent(out, sent.times + 1), ahead);
             }
@@ -211,7 +217,7 @@ impl<M: Machine> Device<M> {
     /// Proposes the pending operations of this device and the announced ones of others. If there are none, keeps
     /// the promise for later.
     fn propose(&mut self, free: Free, out: &mut Out<'_, M::Change>) {
-        let operations = self.gather();
+        let (operations, access, compacts) = self.gather();
         let withdrawn = self.withdrawn();
         if operations.is_empty() && withdrawn.is_empty() {
             self.round.phase = Phase::Ready(free);
@@ -224,31 +230,36 @@ impl<M: Machine> Device<M> {
         let when = if self.may_be_sent(&operations) { when } else { When::Stored };
         let nonce = u64::from((out.roll)()) << 32 | u64::from((out.roll)());
         let batch = Batch { previous: self.state.chain(), operations, withdrawn, nonce };
-        match SlotValue::sign(self.state.council(), self.round.slot, &batch, &*self.signer) {
+        match SlotValue::sign(self.state.council(), self.round.slot, &batch, access, compacts, &*self.signer)
+        {
             Ok(value) => self.start_accepting(free.propose(value), ahead, when, out),
             Err(_) => self.round.phase = Phase::Ready(free),
         }
     }
 
     /// Collects the operations for a value: the device's own first, then the announced ones. Takes only operations
-    /// that can be applied one after the other.
-    fn gather(&mut self) -> Vec<SignedOperation> {
-        let own = self.build_own();
-        let own = own.into_iter().take(if self.options.shares { self.options.batch } else { 1 });
+    /// that can be applied one after the other. Returns also the change of the members that they make, and whether they
+    /// compact the history. A full council decides the compaction first.
+    fn gather(&mut self) -> (Vec<SignedOperation>, Option<AccessChange>, bool) {
+        let compaction = self.upkeep.urgent_compaction().filter(|id| self.pending.contains_key(id));
+        let own = self.build_own().into_iter().filter(|own| compaction.is_none_or(|id| own.id == id));
+        let own = own.take(if self.options.shares { self.options.batch } else { 1 });
         let others = self.announced.iter().filter(|other| !self.pending.contains_key(&other.id));
-        let others = others.filter(|_| self.options.shares).cloned();
-        let (mut trial, mut bytes) = (self.state.machine().clone(), 0);
+        let others = others.filter(|_| self.options.shares && compaction.is_none()).cloned();
+        let (mut trial, mut bytes, mut compacts) = (self.state.machine().clone(), 0, false);
         let mut gathered = Vec::new();
         for operation in own.chain(others) {
             bytes += weight(&operation.body);
             if gathered.len() >= self.options.batch || (bytes > BATCH_BYTES && !gathered.is_empty()) {
                 break;
             }
-            if self.state.check(&mut trial, &operation, &*self.verifier).is_ok() {
+            if let Ok(effect) = self.state.check(&mut trial, &operation, &*self.verifier) {
+                compacts |= effect == Effect::Compact;
                 gathered.push(operation);
             }
         }
-        gathered
+        let access = self.state.access_change(&trial);
+        (gathered, access, compacts)
     }
 
     /// Requests the promise of the next slot together with the votes for this slot, if this device is the only
@@ -348,7 +359,13 @@ impl<M: Machine> Device<M> {
         for to in silent {
             out.request(*to, AcceptorRequest::Decided { slot, vote: vote.clone() });
         }
+        let access = self.state.access();
+        let acceptors: Vec<_> = self.state.machine().acceptors().keys().copied().collect();
         self.learned(vote.value, out);
+        // The acceptors that have voted do not know yet that the value is decided.
+        for to in acceptors {
+            self.report_access(to, access, out);
+        }
         // The promise holds only if the same acceptors decide the next slot.
         if self.round.slot == slot.next() && self.round.is_resting() && self.state.configuration() == before {
             match ahead {
@@ -398,7 +415,11 @@ impl<M: Machine> Device<M> {
         self.counts.refused += 1;
         match why {
             // A refusal without a slot concerns a mail message for which there was no room.
-            RequestRefusal::Full if slot.is_some() => self.is_full_at(from, out),
+            RequestRefusal::Full if slot == Some(self.round.slot) => self.is_full_at(from),
+            RequestRefusal::UnknownCouncil => self.introduce(from, out),
+            RequestRefusal::NotMember { access, removed_in } => {
+                self.not_a_member(from, access, removed_in, out);
+            }
             RequestRefusal::AttemptTooHigh { highest } if slot == Some(self.round.slot) => {
                 self.raise_attempt(from, highest, out);
             }

@@ -35,6 +35,12 @@ pub(crate) enum CouncilFault {
     IgnoreAccepted,
     /// Two connections race on one promise of an acceptor: the last write wins, even if its ballot is lower.
     RacingPromise,
+    /// An acceptor replaces the history by any snapshot that it is offered.
+    BelieveAnySnapshot,
+    /// An acceptor forgets that a member was removed.
+    ForgetRemoval,
+    /// An acceptor promises a ballot with any attempt.
+    TakeAnyAttempt,
 }
 
 impl<M: Machine> Device<M> {

@@ -50,6 +50,7 @@ pub struct StoredMark {
 
 /// An action for the caller.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(clippy::large_enum_variant, reason = "an output is created, passed on and matched at once")]
 pub enum Output {
     /// Send a request to an acceptor. The request may get lost; the device repeats the requests that matter.
     Send {

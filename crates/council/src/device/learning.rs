@@ -18,7 +18,7 @@ use holdoff_paxos::{Configuration, NodeId, Slot, Tally};
 use super::round::Phase;
 use super::{Device, Out, Output, Record, Round};
 use crate::machine::Machine;
-use crate::{AcceptorRequest, CouncilSnapshot, CouncilState, Digest, SlotValue};
+use crate::{AcceptorReport, AcceptorRequest, CouncilSnapshot, CouncilState, Digest, SlotValue};
 
 /// The reports about slots that this device has not applied yet.
 #[derive(Debug, Default)]
@@ -42,7 +42,7 @@ const SNAPSHOTS: usize = 16;
 
 /// Returns whether these acceptors contain a majority of the current configuration. The configuration may have
 /// changed since they reported.
-pub(super) fn is_majority(reporters: &BTreeSet<NodeId>, configuration: &Configuration) -> bool {
+pub(crate) fn is_majority(reporters: &BTreeSet<NodeId>, configuration: &Configuration) -> bool {
     let mut tally = Tally::default();
     for node in reporters {
         tally.count(*node, configuration);
@@ -143,7 +143,8 @@ impl<M: Machine> Device<M> {
         out.store_later(Record::Applied { slot, value });
         let compacts = applied.compacts;
         out.emit(Output::Applied(applied));
-        if compacts || slot.0 - self.stored.0 >= self.options.store_every {
+        let is_due = slot.0 - self.stored.0 >= self.options.store_every;
+        if compacts || (is_due && !self.holds_snapshot()) {
             self.store_state(compacts, out);
         }
         self.round = Round::new(slot.next());
@@ -158,6 +159,7 @@ impl<M: Machine> Device<M> {
             if self.learning.was_mine {
                 self.send_snapshot_now(out);
             }
+            self.endorse_at_all(out);
         }
         out.store_later(Record::Snapshot(snapshot));
     }
@@ -209,18 +211,16 @@ impl<M: Machine> Device<M> {
         }
     }
 
-    /// Processes an acceptor's report that it has a snapshot up to this slot and no slots before.
-    pub(super) fn compacted(
-        &mut self,
-        from: NodeId,
-        slot: Slot,
-        digest: Digest,
-        out: &mut Out<'_, M::Change>,
-    ) {
+    /// Processes an acceptor's report of its snapshot, and of what it knows about the members.
+    pub(super) fn reported(&mut self, from: NodeId, report: AcceptorReport, out: &mut Out<'_, M::Change>) {
         let Some(configuration) = self.state.configuration() else { return };
         if configuration.contains(from) {
-            self.upkeep.has_floor(from, slot);
+            self.upkeep.note_report(from, report);
+            self.report_access(from, report.access, out);
+            self.close_too(from, out);
+            self.endorse_compaction(from, out);
         }
+        let (slot, digest) = (report.floor, report.digest);
         if slot <= self.state.applied() {
             return;
         }
@@ -232,7 +232,7 @@ impl<M: Machine> Device<M> {
             reporters.insert(from);
         }
         if is_majority(reporters, &configuration) {
-            out.request(from, AcceptorRequest::Snapshot);
+            out.request(from, AcceptorRequest::Snapshot { offered: None });
         }
     }
 

@@ -271,7 +271,11 @@ impl<M: Machine> Device<M> {
         };
         let lost: Vec<_> =
             self.pending.iter().filter(|(id, pending)| is_lost(id, pending)).map(|(id, _)| *id).collect();
-        for id in lost {
+        self.end_as_unknown(lost, out);
+    }
+
+    pub(super) fn end_as_unknown(&mut self, ids: Vec<OperationId>, out: &mut Out<'_, M::Change>) {
+        for id in ids {
             self.counts.unknown += 1;
             self.end_as_decided(id, Outcome::Unknown, out);
         }

@@ -17,6 +17,8 @@ pub(super) struct Round {
     pub(super) over: u64,
     /// The number of times that this device was preempted in this slot.
     pub(super) preempted: u32,
+    /// Whether an acceptor had no room for the value.
+    pub(super) is_full: bool,
     pub(super) phase: Phase,
 }
 
@@ -38,6 +40,7 @@ pub(super) enum Phase {
 
 /// The promise of the next slot, requested together with the votes for this one.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a device has one value of this type")]
 pub(super) enum Lookahead {
     /// Not requested, or refused.
     No,
@@ -143,7 +146,7 @@ impl UsedAttempts {
 
 impl Round {
     pub(super) fn new(slot: Slot) -> Self {
-        Self { slot, over: 0, preempted: 0, phase: Phase::Resting }
+        Self { slot, over: 0, preempted: 0, is_full: false, phase: Phase::Resting }
     }
 
     /// Moves on to this slot, if it is later than the current one. There are no attempts at it yet.

@@ -13,7 +13,7 @@ use super::*;
 use crate::council_acceptor::MAX_ATTEMPT_JUMP;
 use crate::device::CouncilFault;
 use crate::machine::CouncilChange;
-use crate::{RequestRefusal, Slot};
+use crate::{AcceptorReport, AcceptorRequest, RequestRefusal, Slot};
 
 const MS: u64 = 1_000;
 
@@ -305,4 +305,45 @@ fn a_device_raises_the_attempt_of_an_acceptor_that_has_missed_many() {
     }
     bench.wait_out();
     assert_eq!(bench.prepared(), Some(own), "the device repeats its own ballot");
+}
+
+fn sent(outputs: &[Output], is_it: impl Fn(&AcceptorRequest) -> bool) -> Vec<NodeId> {
+    let sent = outputs.iter().filter_map(|output| match output {
+        Output::Send { to, request } if is_it(request) => Some(*to),
+        _ => None,
+    });
+    sent.collect()
+}
+
+#[test]
+fn a_device_tells_the_acceptors_who_the_members_are() {
+    let mut bench = Bench::new();
+    let why = RequestRefusal::UnknownCouncil;
+    let outputs = bench.reply(2, AcceptorReply::Refused { slot: None, why });
+    let introduced = sent(&outputs, |request| matches!(request, AcceptorRequest::Introduce { .. }));
+    assert_eq!(introduced, [bench.acceptors[2]]);
+
+    let is_report = |request: &AcceptorRequest| matches!(request, AcceptorRequest::Access { changes } if changes.len() == 1);
+    let outputs = bench.decide(1, add(1), None);
+    assert_eq!(sent(&outputs, is_report), bench.acceptors, "at once, to all acceptors");
+    let report =
+        |slot| AcceptorReply::Report(AcceptorReport { access: Slot(slot), ..AcceptorReport::default() });
+    assert_eq!(sent(&bench.reply(1, report(0)), is_report), [bench.acceptors[1]], "it has missed the change");
+    assert_eq!(sent(&bench.reply(1, report(1)), is_report), []);
+    let why = RequestRefusal::NotMember { access: Slot(0), removed_in: None };
+    let outputs = bench.reply(0, AcceptorReply::Refused { slot: None, why });
+    assert_eq!(sent(&outputs, is_report), [bench.acceptors[0]]);
+}
+
+#[test]
+fn a_majority_of_refusals_tells_a_device_that_it_was_removed() {
+    let mut bench = Bench::new();
+    bench.submit(1);
+    let why = RequestRefusal::NotMember { access: Slot(7), removed_in: Some(Slot(5)) };
+    for (acceptor, is_enough) in [(0, false), (0, false), (1, true)] {
+        let outputs = bench.reply(acceptor, AcceptorReply::Refused { slot: None, why });
+        let ended = outputs.contains(&Output::Ended { id: id(1), outcome: Outcome::Unknown });
+        assert_eq!((ended, bench.device.removed_in().is_some()), (is_enough, is_enough));
+    }
+    assert_eq!(bench.device.pending().count(), 0);
 }

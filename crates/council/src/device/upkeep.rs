@@ -2,8 +2,8 @@
 //!
 //! A device that proposes an operation adds a compaction when one is due. A device without an operation leaves the
 //! compaction to others for a while. Each acceptor reports the last slot of its snapshot. If this is before the
-//! last compaction, a device that has the snapshot sends it: first the device that had the compaction decided, and
-//! if that does not help, any other device.
+//! last compaction, every device endorses the snapshot there, and a device that has it sends it: first the device that
+//! had the compaction decided, and if that does not help, any other device.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,16 +13,17 @@ use holdoff_paxos::{NodeId, Slot};
 use super::learning::is_majority;
 use super::{Device, Out};
 use crate::machine::{AcceptorInfo, Machine};
-use crate::{AcceptorRequest, Applied, CouncilSnapshot, OperationId, SlotValue};
+use crate::{AcceptorReport, AcceptorRequest, Applied, CouncilSnapshot, Endorsement, OperationId, SlotValue};
 
 /// The knowledge of a device about the size of the council, and about the acceptors that lack its snapshot.
 #[derive(Debug, Default)]
 pub(super) struct Upkeep {
     /// The bytes of values since the last compaction, as far as this process has applied them.
     bytes: usize,
-    /// Whether an acceptor has refused a slot since the last compaction because the council has reached its quota.
+    /// Whether an acceptor with the snapshot of the last compaction has refused a slot because the council has reached its
+    /// quota.
     is_full: bool,
-    /// Whether an acceptor lacks the snapshot and this device does not have it. Another compaction then creates a
+    /// Whether the acceptors lack the snapshot and this device does not have it. Another compaction then creates a
     /// new one.
     is_missing: bool,
     /// The compaction that this device has requested, and the time for the next request.
@@ -33,11 +34,10 @@ pub(super) struct Upkeep {
     snapshot: Option<CouncilSnapshot>,
     is_mine: bool,
     send_snapshot: Schedule,
-    /// The last slot of the snapshot of each acceptor, as reported.
-    floors: BTreeMap<NodeId, Slot>,
-    /// The acceptors that are full, and the time to send them a snapshot.
-    full: BTreeSet<NodeId>,
-    send_to_full: Schedule,
+    /// The time to request the snapshot of an acceptor for those that have an older one.
+    spread: Schedule,
+    /// The report of each acceptor with the latest snapshot.
+    reports: BTreeMap<NodeId, AcceptorReport>,
 }
 
 /// The time of this device's next turn, and the number of turns so far.
@@ -55,13 +55,13 @@ impl Schedule {
 
 impl Upkeep {
     pub(super) fn wakes_at_us(&self) -> Option<u64> {
-        [self.compact.at_us, self.send_snapshot.at_us, self.send_to_full.at_us].into_iter().flatten().min()
+        let turns = [&self.compact, &self.send_snapshot, &self.spread];
+        turns.into_iter().filter_map(|turn| turn.at_us).min()
     }
 
     /// Notes that a slot was applied.
     pub(super) fn applied(&mut self, value: &SlotValue, applied: &Applied) {
         self.bytes = self.bytes.saturating_add(value.len());
-        self.send_to_full.times = 0;
         if applied.compacts {
             self.begin_anew();
         }
@@ -80,31 +80,33 @@ impl Upkeep {
     }
 
     fn begin_anew(&mut self) {
-        let floors = std::mem::take(&mut self.floors);
-        *self = Self { floors, ..Self::default() };
+        let reports = std::mem::take(&mut self.reports);
+        *self = Self { reports, ..Self::default() };
     }
 
-    /// Notes an acceptor's report of the last slot of its snapshot.
-    pub(super) fn has_floor(&mut self, acceptor: NodeId, floor: Slot) {
-        let known = self.floors.entry(acceptor).or_default();
-        *known = floor.max(*known);
+    /// Notes an acceptor's report. An earlier report may arrive after a later one.
+    pub(super) fn note_report(&mut self, acceptor: NodeId, report: AcceptorReport) {
+        let known = self.reports.entry(acceptor).or_default();
+        if report.floor >= known.floor {
+            *known = report;
+        }
     }
 
     /// Removes the nodes that are not acceptors any more.
     pub(super) fn tidy(&mut self, acceptors: &BTreeMap<NodeId, AcceptorInfo>) {
-        self.floors.retain(|id, _| acceptors.contains_key(id));
-        self.full.retain(|id| acceptors.contains_key(id));
+        self.reports.retain(|id, _| acceptors.contains_key(id));
     }
 
-    fn lacks(&self, acceptor: &NodeId, slot: Slot) -> bool {
-        self.floors.get(acceptor).is_some_and(|floor| *floor < slot)
+    /// Returns the requested compaction if the council is full: no other operation has room.
+    pub(super) fn urgent_compaction(&self) -> Option<OperationId> {
+        self.wanted.filter(|_| self.is_full)
     }
 }
 
 impl<M: Machine> Device<M> {
     pub(super) fn run_upkeep(&mut self, out: &mut Out<'_, M::Change>) {
         self.send_snapshot(out);
-        self.send_to_full(out);
+        self.spread_snapshot(out);
         self.compact_in_time(out);
     }
 
@@ -136,37 +138,110 @@ impl<M: Machine> Device<M> {
     fn is_compaction_due(&self) -> bool {
         let slots = self.state.applied().0 - self.state.compacted().0;
         let is_much = slots >= self.options.compact_slots || self.upkeep.bytes >= self.options.compact_bytes;
-        let is_due = slots > 0 && (is_much || self.upkeep.is_full || self.upkeep.is_missing);
+        // Until a majority of the members has endorsed the last compaction, another one would only add to the work, unless
+        // the members have changed since.
+        let is_possible = self.state.access() >= self.state.compacted()
+            || self.has_majority(|report, compacted| report.floor >= compacted);
+        let is_needed = is_possible && (is_much || self.upkeep.is_full);
+        let is_due = slots > 0 && (is_needed || self.upkeep.is_missing);
         is_due && self.state.machine().may_propose(&self.signer.public())
     }
 
     /// Notes that this device had a compaction decided. It is the first to send the snapshot.
     pub(super) fn send_snapshot_now(&mut self, out: &Out<'_, M::Change>) {
         for acceptor in self.state.machine().acceptors().keys() {
-            self.upkeep.floors.entry(*acceptor).or_default();
+            self.upkeep.reports.entry(*acceptor).or_default();
         }
         self.upkeep.is_mine = true;
         self.upkeep.send_snapshot.at_us = Some(out.now_us);
     }
 
-    /// Returns whether this device had a compaction decided and no majority is known to have its snapshot yet.
+    /// Returns whether this device had a compaction decided and no majority is known to have its snapshot yet. The
+    /// acceptors may still lack endorsements of other members.
     pub(super) fn has_snapshot_to_send(&self) -> bool {
-        if !self.upkeep.is_mine {
-            return false;
-        }
+        let digest = self.state.compacted_digest();
+        let has_it =
+            |report: &AcceptorReport, compacted| report.floor >= compacted || report.offered == digest;
+        self.upkeep.is_mine && !self.has_majority(has_it)
+    }
+
+    /// Returns whether a majority of the acceptors has reported that this holds for the last compaction.
+    fn has_majority(&self, holds: impl Fn(&AcceptorReport, Slot) -> bool) -> bool {
         let compacted = self.state.compacted();
-        let has_it = self.upkeep.floors.iter().filter(|(_, floor)| **floor >= compacted);
-        let has_it: BTreeSet<_> = has_it.map(|(id, _)| *id).collect();
-        let is_kept = self.state.configuration().is_some_and(|these| is_majority(&has_it, &these));
-        !is_kept
+        let these = self.upkeep.reports.iter().filter(|(_, report)| holds(report, compacted));
+        let these: BTreeSet<_> = these.map(|(id, _)| *id).collect();
+        self.state.configuration().is_some_and(|configuration| is_majority(&these, &configuration))
+    }
+
+    /// Endorses the snapshot of the last compaction at an acceptor that has not stored it, unless this device has endorsed
+    /// it there.
+    pub(super) fn endorse_compaction(&self, at: NodeId, out: &mut Out<'_, M::Change>) {
+        let (slot, digest) = (self.state.compacted(), self.state.compacted_digest());
+        let Some(report) = self.upkeep.reports.get(&at) else { return };
+        let is_needed = report.floor < slot && report.endorsed != digest;
+        if !is_needed || !self.state.machine().may_propose(&self.signer.public()) {
+            return;
+        }
+        let access = self.state.access_at(slot);
+        // An acceptor that stores the snapshot deletes the slots, so this device must first have their result on disk.
+        let endorsement = Endorsement::sign(self.state.council(), slot, digest, access, &*self.signer);
+        out.request_when_stored(at, AcceptorRequest::Endorse(endorsement));
+    }
+
+    /// Endorses the snapshot of the compaction that was just applied.
+    pub(super) fn endorse_at_all(&self, out: &mut Out<'_, M::Change>) {
+        for acceptor in self.upkeep.reports.keys() {
+            self.endorse_compaction(*acceptor, out);
+        }
+    }
+
+    /// Requests a snapshot of an acceptor, if others have an older one.
+    fn spread_snapshot(&mut self, out: &mut Out<'_, M::Change>) {
+        let floors = || self.upkeep.reports.values().map(|report| report.floor);
+        let oldest = floors().min();
+        if floors().max() == oldest {
+            self.upkeep.spread = Schedule::default();
+            return;
+        }
+        let turn = &mut self.upkeep.spread;
+        let is_now = turn.has_come(out.now_us);
+        if !is_now && turn.at_us.is_some() {
+            return;
+        }
+        turn.times = turn.times.saturating_add(1);
+        turn.at_us = Some(out.later(&self.options.upkeep, turn.times, Duration::ZERO));
+        let times = turn.times as usize;
+        let holders = self.upkeep.reports.iter().filter(|(_, report)| Some(report.floor) > oldest);
+        // Another one at each turn: the acceptor with the latest may be lost.
+        if is_now && let Some((at, _)) = holders.cycle().nth(times) {
+            out.request(*at, AcceptorRequest::Snapshot { offered: None });
+        }
+    }
+
+    /// Passes a snapshot that an acceptor has stored on to those whose snapshot is older.
+    ///
+    /// A device that is far behind needs the same snapshot from a majority of the acceptors, and may be needed itself for a
+    /// majority of the members that endorse a later one.
+    pub(super) fn pass_on(
+        &self,
+        snapshot: &CouncilSnapshot,
+        certificate: &[Endorsement],
+        out: &mut Out<'_, M::Change>,
+    ) {
+        let lacks_it = |(_, report): &(&NodeId, &AcceptorReport)| report.floor < snapshot.slot;
+        for (to, _) in self.upkeep.reports.iter().filter(lacks_it).filter(|_| !certificate.is_empty()) {
+            let (snapshot, certificate) = (snapshot.clone(), certificate.to_vec());
+            out.request(*to, AcceptorRequest::Compact { snapshot, certificate });
+        }
     }
 
     /// Sends the snapshot of the last compaction to the acceptors that lack it, and repeats this for as long as
     /// they do.
     fn send_snapshot(&mut self, out: &mut Out<'_, M::Change>) {
-        let wanted = self.furthest_floor();
-        let acceptors = self.state.machine().acceptors().keys();
-        let lack_it: Vec<_> = acceptors.filter(|id| self.upkeep.lacks(id, wanted)).copied().collect();
+        let (compacted, digest) = (self.state.compacted(), self.state.compacted_digest());
+        let lacks_it = |report: &AcceptorReport| report.floor < compacted && report.offered != digest;
+        let lack_it = self.upkeep.reports.iter().filter(|(_, report)| lacks_it(report));
+        let lack_it: Vec<_> = lack_it.map(|(id, _)| *id).collect();
         let is_urgent = self.has_snapshot_to_send();
         let turn = &mut self.upkeep.send_snapshot;
         if lack_it.is_empty() {
@@ -188,66 +263,29 @@ impl<M: Machine> Device<M> {
         if !is_now {
             return;
         }
-        let is_compaction = wanted == self.state.compacted();
-        let snapshot = if is_compaction { self.upkeep.snapshot.clone() } else { Some(self.state.snapshot()) };
-        let Some(snapshot) = snapshot else {
-            self.upkeep.is_missing = true;
+        let Some(snapshot) = &self.upkeep.snapshot else {
+            // An acceptor that has the snapshot can pass it on.
+            self.upkeep.is_missing = self.upkeep.reports.values().all(|report| report.floor < compacted);
             return;
         };
         self.counts.snapshots_sent += 1;
-        // An acceptor that stores the snapshot deletes the slots, so this device must first have their result on
-        // disk.
         for to in lack_it {
-            out.request_when_stored(to, AcceptorRequest::Compact { snapshot: snapshot.clone() });
+            let (snapshot, certificate) = (snapshot.clone(), Vec::new());
+            out.request_when_stored(to, AcceptorRequest::Compact { snapshot, certificate });
         }
     }
 
-    /// Returns the slot that all snapshots should reach: the last compaction, or the snapshot of a full acceptor if
-    /// that is later. Such an acceptor can no longer report the votes up to its snapshot, so the others must be
-    /// able to report the resulting state.
-    fn furthest_floor(&self) -> Slot {
-        let (applied, compacted) = (self.state.applied(), self.state.compacted());
-        let acceptors = self.state.machine().acceptors().keys();
-        let floors = acceptors.filter_map(|id| self.upkeep.floors.get(id)).copied();
-        floors.filter(|floor| *floor <= applied).max().unwrap_or_default().max(compacted)
+    /// Processes the refusal of a slot by an acceptor at which the council has reached its quota. Acceptors have room for a
+    /// compaction then. An acceptor that lacks the last one needs its snapshot instead.
+    pub(super) fn is_full_at(&mut self, acceptor: NodeId) {
+        self.round.is_full = true;
+        let report = self.upkeep.reports.get(&acceptor);
+        self.upkeep.is_full |= report.is_none_or(|report| report.floor >= self.state.compacted());
     }
 
-    /// Processes the refusal of a slot by an acceptor at which the council has reached its quota.
-    pub(super) fn is_full_at(&mut self, acceptor: NodeId, out: &mut Out<'_, M::Change>) {
-        if !self.state.machine().acceptors().contains_key(&acceptor) {
-            return;
-        }
-        self.upkeep.is_full = true;
-        self.upkeep.full.insert(acceptor);
-        if self.upkeep.send_to_full.at_us.is_none() {
-            let turn = &mut self.upkeep.send_to_full;
-            turn.times = turn.times.saturating_add(1);
-            let floor = Duration::from_micros(self.round_trip.estimate_us() * 2);
-            turn.at_us = Some(out.later(&self.options.policy, turn.times, floor));
-        }
-    }
-
-    /// Sends a snapshot of the applied state to the full acceptors.
-    ///
-    /// A full acceptor cannot take part in the decision about a compaction. All slots that this device has applied
-    /// are decided, so an acceptor may replace them by a snapshot, as after a compaction. A full council decides no
-    /// slots, so all devices that are up to date send the same snapshot. The acceptors then have room for a
-    /// compaction, on which all devices agree.
-    fn send_to_full(&mut self, out: &mut Out<'_, M::Change>) {
-        if !self.upkeep.send_to_full.has_come(out.now_us) {
-            return;
-        }
-        self.upkeep.send_to_full.at_us = None;
-        let applied = self.state.applied();
-        let mut full = std::mem::take(&mut self.upkeep.full);
-        full.retain(|id| self.upkeep.floors.get(id).is_none_or(|floor| *floor < applied));
-        if full.is_empty() || applied == Slot(0) {
-            return;
-        }
-        self.counts.snapshots_sent += 1;
-        let snapshot = self.state.snapshot();
-        for to in full {
-            out.request_when_stored(to, AcceptorRequest::Compact { snapshot: snapshot.clone() });
-        }
+    /// Returns whether this device has the snapshot of the last compaction, and no majority of the acceptors has stored
+    /// it. The device then keeps it on its disk, too.
+    pub(super) fn holds_snapshot(&self) -> bool {
+        self.upkeep.snapshot.is_some() && !self.has_majority(|report, compacted| report.floor >= compacted)
     }
 }

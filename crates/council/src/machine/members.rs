@@ -1,6 +1,6 @@
 //! The built-in machine: the list of a council's members, and of its acceptors.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use holdoff_paxos::{MAX_ACCEPTORS, NodeId, Slot};
@@ -91,6 +91,16 @@ impl Members {
     /// Returns the members.
     pub fn members(&self) -> &BTreeMap<PublicKey, Member> {
         &self.members
+    }
+
+    /// Returns the same members with other acceptors.
+    pub fn with_acceptors(
+        &self,
+        acceptors: impl IntoIterator<Item = AcceptorInfo>,
+    ) -> Result<Self, InvalidOperation> {
+        let mut members = Self { acceptors: BTreeMap::new(), ..self.clone() };
+        acceptors.into_iter().try_for_each(|acceptor| members.add_acceptor(acceptor))?;
+        Ok(members)
     }
 
     /// Adds a member from the start, before the first slot.
@@ -249,6 +259,10 @@ impl Machine for Members {
         let change =
             postcard::from_bytes(body).map_err(|_| InvalidOperation::because("it cannot be decoded"))?;
         self.change(author, change, position)
+    }
+
+    fn member_keys(&self) -> BTreeSet<PublicKey> {
+        self.members.keys().copied().collect()
     }
 
     fn may_propose(&self, key: &PublicKey) -> bool {

@@ -24,7 +24,7 @@ const SENDER_LIMITS: SenderLimits =
     SenderLimits { max_queued_bytes: 4 * 1024 * 1024, max_merged_bytes: 256 * 1024 };
 /// The time after which an acceptor that has not answered counts as unreachable. The device repeats a request that still
 /// matters.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The health of the link to an acceptor.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -224,6 +224,7 @@ impl Receiver {
         }
         self.requests.answered(match &reply {
             AcceptorReply::Refused { why, .. } => AcceptorHealth::Refusing(*why),
+            AcceptorReply::Closed(_) => AcceptorHealth::Refusing(RequestRefusal::Closed),
             _ => AcceptorHealth::Connected,
         });
         // An error means that the device has stopped. This task ends next.

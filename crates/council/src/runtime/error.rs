@@ -7,7 +7,7 @@ use holdoff_disk::DiskError;
 use holdoff_policy::{Class, ClassMap, Classify, Failure};
 
 use crate::machine::InvalidOperation;
-use crate::{CouncilId, PublicKey};
+use crate::{CouncilId, PublicKey, RequestRefusal, Slot};
 
 /// The error of a device. Each variant says whether anything has changed.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +61,33 @@ pub enum Error {
     /// An acceptor cannot be reached, or has another key.
     #[error(transparent)]
     Net(#[from] holdoff_net::Error),
+    /// An acceptor refuses the council. The council does not count on it.
+    #[error(
+        "acceptor {} refuses the council: {why}. If another client has introduced the council there, start the acceptor \
+         with an empty store, or use another acceptor", .acceptor.short()
+    )]
+    Refused {
+        /// The acceptor.
+        acceptor: PublicKey,
+        /// The reason.
+        why: RequestRefusal,
+    },
+    /// A majority of the acceptors answers, so the council can continue. Nothing has changed.
+    #[error(
+        "a majority of the acceptors answers: replace the others with `acceptors remove` and `acceptors add`"
+    )]
+    HasMajority,
+    /// A remaining acceptor has deleted slots that this device has not applied. The council is not recovered.
+    #[error(
+        "this device has applied slot {applied}, and an acceptor has deleted the slots up to {floor}: recover the council on \
+         a device that has applied them"
+    )]
+    Behind {
+        /// The last slot that the device has applied.
+        applied: Slot,
+        /// The last slot that the acceptor has deleted.
+        floor: Slot,
+    },
     /// The operation is impossible.
     #[error(transparent)]
     Invalid(#[from] InvalidOperation),

@@ -5,12 +5,13 @@ use std::path::Path;
 use holdoff_disk::DiskError;
 use holdoff_net::{LinkOptions, PeerAddress, SecretKey};
 
-use super::acceptor_link::{identify, link};
+use super::acceptor_link::{REQUEST_TIMEOUT, identify, link};
 use super::folder::Folder;
 use super::store::{DeviceIdentity, Store};
 use super::{Council, Error};
-use crate::machine::{AcceptorInfo, Members};
-use crate::{CouncilId, CouncilState, PublicKey};
+use crate::acceptor::{LinkReply, LinkRequest};
+use crate::machine::{AcceptorInfo, Machine, Members};
+use crate::{AcceptorReply, AcceptorRequest, CouncilId, CouncilState, PublicKey};
 
 /// Asks an acceptor for the incarnation of its store, which determines its node id.
 pub async fn identify_acceptor(
@@ -25,8 +26,7 @@ pub async fn identify_acceptor(
 }
 
 impl Council<Members> {
-    /// Creates a council in this directory, with its first member and these acceptors. The acceptors store nothing for it
-    /// until its first request.
+    /// Creates a council in this directory, with its first member and these acceptors, and introduces it to the acceptors.
     pub async fn create(
         path: impl AsRef<Path>,
         name: &str,
@@ -43,13 +43,46 @@ impl Council<Members> {
         for address in acceptors {
             identified.push(identify_acceptor(&key, address, options).await?);
         }
-        let mut id = [0; 16];
-        getrandom::fill(&mut id).map_err(DiskError::new)?;
-        let council = CouncilId(id);
-        let state = CouncilState::new(council, Members::create(public, name, identified)?);
+        let mut nonce = [0; 16];
+        getrandom::fill(&mut nonce).map_err(DiskError::new)?;
+        let state = CouncilState::found(Members::create(public, name, identified)?, nonce);
+        let council = state.council();
+        for address in acceptors {
+            introduce(&key, store.incarnation(), address, &state, options).await?;
+        }
         store.initialize(&DeviceIdentity { council, key: public }, &state.snapshot())?;
         Ok(council)
     }
+}
+
+/// Introduces a council to an acceptor, so that the acceptor knows the members before it belongs to the council.
+pub(super) async fn introduce<M: Machine>(
+    key: &SecretKey,
+    incarnation: u64,
+    address: &PeerAddress,
+    state: &CouncilState<M>,
+    options: &LinkOptions,
+) -> Result<(), Error> {
+    tell(key, incarnation, address, (state.council(), state.introduction()), options).await
+}
+
+/// Sends an acceptor a request for a council, which must not be refused.
+pub(super) async fn tell(
+    key: &SecretKey,
+    incarnation: u64,
+    address: &PeerAddress,
+    (council, request): (CouncilId, AcceptorRequest),
+    options: &LinkOptions,
+) -> Result<(), Error> {
+    let (link, _) = link(key, address.key, &address.address, options)?;
+    let request = LinkRequest::Council { incarnation, council, request };
+    let reply: LinkReply = link.call_value_within(REQUEST_TIMEOUT, &request).await?;
+    link.close().await;
+    let refused = reply.replies.into_iter().find_map(|reply| match reply {
+        AcceptorReply::Refused { why, .. } => Some(Error::Refused { acceptor: address.key, why }),
+        _ => None,
+    });
+    refused.map_or(Ok(()), Err)
 }
 
 /// Returns the key of a device without a council. Repeated calls return the same key.

@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::{AcceptorInfo, Machine};
 use crate::value::CONTEXT;
-use crate::{CouncilId, CouncilSnapshot, CouncilState, Mail, PublicKey, Signature, Signer, Slot, Verifier};
+use crate::{
+    CouncilId, CouncilSnapshot, CouncilState, Digest, Mail, PublicKey, Signature, Signer, Slot, Verifier,
+};
 
 /// A mail message from a member to the member that it adds.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -20,8 +22,9 @@ pub(super) struct Invitation {
 pub(super) enum Start {
     /// This snapshot.
     Snapshot(CouncilSnapshot),
-    /// The snapshot that a majority of these acceptors has, because the state is too large for a mail message.
-    Acceptors(Vec<AcceptorInfo>),
+    /// The snapshot with this hash at any of these acceptors, or else the one that a majority of them has stored, because the
+    /// state is too large for a mail message.
+    Acceptors(Vec<AcceptorInfo>, Digest),
 }
 
 /// The maximum size of a state in a mail message.
@@ -43,7 +46,8 @@ impl Invitation {
         let start = if snapshot.bytes.len() <= MAIL_MESSAGE_BYTES {
             Start::Snapshot(snapshot)
         } else {
-            Start::Acceptors(state.machine().acceptors().values().cloned().collect())
+            let acceptors = state.machine().acceptors().values().cloned().collect();
+            Start::Acceptors(acceptors, state.compacted_digest())
         };
         let body = Bytes::from(postcard::to_allocvec(&start)?);
         let by = signer.public();

@@ -13,12 +13,13 @@ use super::folder::Folder;
 use super::founding::own_key;
 use super::invitation::{Invitation, Start};
 use super::store::{DeviceIdentity, Store};
-use super::{Error, clock};
+use super::task::open_device;
+use super::{Error, Settings, clock};
 use crate::acceptor::{LinkReply, LinkRequest};
-use crate::machine::{AcceptorInfo, Machine};
+use crate::machine::{AcceptorInfo, Machine, Members};
 use crate::{
     AcceptorReply, AcceptorRequest, CouncilId, CouncilSnapshot, CouncilState, Device, Digest, Ed25519, Input,
-    NodeId, Options, PublicKey,
+    NodeId, Options, PublicKey, Recovered,
 };
 
 /// The interval at which the device looks for an invitation.
@@ -33,6 +34,8 @@ pub struct Joining {
     store: Store,
     key: SecretKey,
     public: PublicKey,
+    /// The state of the device in a council that was recovered since.
+    before: Option<Recovered>,
 }
 
 /// The council that a device has joined.
@@ -53,7 +56,28 @@ impl Joining {
             return Err(Error::IsADevice { path: folder.path().to_owned(), council });
         }
         let (key, public) = own_key(&folder)?;
-        Ok(Self { folder, store, key, public })
+        Ok(Self { folder, store, key, public, before: None })
+    }
+
+    /// Opens the device in this directory, to follow its council to one that was recovered from it.
+    pub fn open_recovered(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let folder = Folder::find(path.as_ref())?;
+        let store = Store::open(&folder.store_path())?;
+        let identity = store.identity()?.ok_or_else(|| Error::NotADevice(folder.path().to_owned()))?;
+        let (device, key) = open_device::<Members>(&folder, &store, &identity, &Settings::default())?;
+        let (state, public) = (device.state(), key.public());
+        let before = Recovered { council: state.council(), slot: state.applied(), chain: state.chain() };
+        Ok(Self { folder, store, key, public, before: Some(before) })
+    }
+
+    /// Returns whether this device may start from an invited state. A device of a council that was recovered must not have
+    /// applied more slots than the recovered council contains.
+    fn follows<M: Machine>(&self, invited: &CouncilState<M>) -> bool {
+        let Some(before) = self.before else { return true };
+        invited.founding().recovered.is_some_and(|recovered| {
+            let is_ahead = recovered.slot > before.slot;
+            recovered.council == before.council && (is_ahead || recovered == before)
+        })
     }
 
     /// Returns the key that a member must add.
@@ -68,7 +92,7 @@ impl Joining {
 
     /// Waits for an invitation at these acceptors, and installs the state of the council.
     ///
-    /// Any client that knows a council's id can post mail. With `by`, the device accepts only an invitation that this key
+    /// Any member of the council can post mail. With `by`, the device accepts only an invitation that this key
     /// has signed. Without `by`, it accepts an invitation if its sender is a member of the described council, or if that
     /// council has added this device. Cancel-safe: the mail stays at the acceptors.
     pub async fn wait<M: Machine>(
@@ -120,10 +144,12 @@ impl Joining {
             }
             let snapshot = match start {
                 Start::Snapshot(snapshot) => Some(snapshot),
-                Start::Acceptors(acceptors) => self.agreed(&acceptors, council, options).await,
+                Start::Acceptors(acceptors, invited) => {
+                    self.agreed(&acceptors, invited, council, options).await
+                }
             };
             let state = snapshot.and_then(|snapshot| CouncilState::<M>::restore(council, &snapshot));
-            let Some(state) = state else { continue };
+            let Some(state) = state.filter(|state| self.follows(state)) else { continue };
             if let Some(snapshot) = self.caught_up(state, sender, options).await {
                 return Some((sender, snapshot));
             }
@@ -174,10 +200,11 @@ impl Joining {
             .ok()
     }
 
-    /// Returns the snapshot that a majority of these acceptors has.
+    /// Returns the snapshot with this hash, or else the one that a majority of these acceptors has stored.
     async fn agreed(
         &self,
         acceptors: &[AcceptorInfo],
+        invited: Digest,
         council: CouncilId,
         options: &LinkOptions,
     ) -> Option<CouncilSnapshot> {
@@ -185,13 +212,16 @@ impl Joining {
         let mut kept: BTreeMap<Digest, (Tally, CouncilSnapshot)> = BTreeMap::new();
         for acceptor in acceptors {
             let Ok((link, _)) = link(&self.key, acceptor.key, &acceptor.address, options) else { continue };
-            let reply = self.call(&link, council, AcceptorRequest::Snapshot).await;
+            let reply = self.call(&link, council, AcceptorRequest::Snapshot { offered: Some(invited) }).await;
             for reply in reply
                 .filter(|reply| reply.incarnation == acceptor.incarnation)
                 .into_iter()
                 .flat_map(|it| it.replies)
             {
-                let AcceptorReply::Snapshot(snapshot) = reply else { continue };
+                let AcceptorReply::Snapshot { snapshot, .. } = reply else { continue };
+                if snapshot.digest() == invited {
+                    return Some(snapshot);
+                }
                 let (tally, _) = kept.entry(snapshot.digest()).or_insert((Tally::default(), snapshot));
                 tally.count(acceptor.id(), &configuration);
             }

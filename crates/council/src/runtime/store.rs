@@ -40,10 +40,10 @@ const MAIL: Rows = TableDefinition::new("mail");
 
 const RESERVED: [&str; 2] = ["reserved slot", "reserved attempt"];
 
-/// The format of the tables. A release reads its own format and earlier ones. Formats before the second were never
+/// The format of the tables. A release reads its own format and earlier ones. Formats before the third were never
 /// released.
-const FORMAT: u64 = 2;
-const FIRST: u64 = 2;
+const FORMAT: u64 = 3;
+const FIRST: u64 = 3;
 const SCHEMA: StoreSchema =
     StoreSchema { metadata: METADATA, formats: FIRST..=FORMAT, cache_bytes: 4 * 1024 * 1024, create_tables };
 
@@ -115,7 +115,7 @@ impl Store {
     }
 
     /// Stores the records in one transaction. They are on disk when this function returns.
-    fn put_all<W: Serialize>(&self, records: Vec<Record<W>>) -> Result<(), Error> {
+    pub(super) fn put_all<W: Serialize>(&self, records: Vec<Record<W>>) -> Result<(), Error> {
         let transaction = self.0.database.begin_write().map_err(disk)?;
         for record in records {
             put(&transaction, record)?;

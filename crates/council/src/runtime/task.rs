@@ -101,6 +101,7 @@ pub(super) struct Rotation {
 /// The values that a handle can read without a command.
 #[derive(Clone)]
 pub(super) struct DeviceViews {
+    pub(super) incarnation: u64,
     pub(super) key: watch::Receiver<holdoff_net::SecretKey>,
     pub(super) rotating: watch::Receiver<Option<Rotation>>,
 }
@@ -165,7 +166,8 @@ where
             metrics_recorder: MetricsRecorder::default(),
         };
         task.sync_links()?;
-        Ok((task, DeviceViews { key: current, rotating: under_way }))
+        let incarnation = task.context.incarnation;
+        Ok((task, DeviceViews { incarnation, key: current, rotating: under_way }))
     }
 
     /// Runs until it is stopped, the last handle is dropped, or the disk fails.
@@ -227,7 +229,8 @@ where
 
     /// Handles an event and all events that have arrived meanwhile, and begins one write for their records.
     async fn turn(&mut self, first: Event<M>) -> Result<(), Error> {
-        let before = self.driver.core().state().applied();
+        let history = |core: &Device<M>| (core.state().applied(), core.removed_in());
+        let before = history(self.driver.core());
         self.take(first)?;
         for _ in 1..BATCH {
             if !self.has_room() {
@@ -241,7 +244,7 @@ where
             self.disk.write(write);
         }
         self.metrics_recorder.counted(self.driver.core().counts());
-        if self.driver.core().state().applied() != before {
+        if history(self.driver.core()) != before {
             self.switch_key().await?;
         }
         self.end_rotation();
@@ -389,19 +392,21 @@ where
     /// Switches to the new key, if the council has decided a rotation.
     async fn switch_key(&mut self) -> Result<(), Error> {
         let old = self.driver.core().key();
-        let Some(new) = successor(&self.folder, &old, self.driver.core().state())? else { return Ok(()) };
+        let removed = self.driver.core().removed_in().is_some();
+        let Some(new) = successor(&self.folder, &old, removed, self.driver.core().state())? else {
+            return Ok(());
+        };
         self.flush().await?;
         let identity = DeviceIdentity { council: self.context.council, key: new };
         self.store.set_key(&new)?;
+        self.folder.forget_key(&old);
         let (device, key) = open_device::<M>(&self.folder, &self.store, &identity, &self.settings)?;
         self.driver = Driver::new(device, WriteOptions::default());
         self.metrics_recorder = MetricsRecorder::default();
         self.context.key = key.clone();
         self.key.send_replace(key);
         self.links.clear();
-        self.sync_links()?;
-        self.folder.forget_key(&old);
-        Ok(())
+        self.sync_links()
     }
 
     /// Accepts operations again when a rotation has ended, and deletes the new key if the rotation failed.
@@ -473,7 +478,8 @@ where
             council: state.council(),
             key: self.driver.core().key(),
             node: self.driver.core().id(),
-            is_member: state.machine().may_propose(&self.driver.core().key()),
+            is_member: state.machine().may_propose(&self.driver.core().key())
+                && self.driver.core().removed_in().is_none(),
             applied: state.applied(),
             compacted: state.compacted(),
             chain: state.chain(),
@@ -492,7 +498,7 @@ fn written(finished: Option<Result<Written, Error>>) -> Result<Written, Error> {
 }
 
 /// Restores the device and its key from the directory.
-fn open_device<M: Machine>(
+pub(super) fn open_device<M: Machine>(
     folder: &Folder,
     store: &Store,
     identity: &DeviceIdentity,
@@ -513,7 +519,9 @@ fn open_device<M: Machine>(
         device.restore(record);
     }
     // The process was killed between the decision of a rotation and the switch to the new key.
-    let Some(new) = successor(folder, &identity.key, device.state())? else { return Ok((device, key)) };
+    let Some(new) = successor(folder, &identity.key, false, device.state())? else {
+        return Ok((device, key));
+    };
     store.set_key(&new)?;
     let identity = DeviceIdentity { key: new, ..identity.clone() };
     open_device(folder, store, &identity, settings)
@@ -525,14 +533,17 @@ fn rotation<M: Machine>(device: &Device<M>) -> Option<Rotation> {
     device.pending_changes().find_map(|(id, change)| Some(Rotation { id, to: machine.successor(change)? }))
 }
 
-/// Returns the key of this device that has replaced its current key as a member.
+/// Returns the key of this device that has replaced its current key as a member. If the acceptors have deleted the slot
+/// that removed the current key, only they can tell whether it is the other key of an unfinished rotation.
 fn successor<M: Machine>(
     folder: &Folder,
     old: &PublicKey,
+    was_removed: bool,
     state: &CouncilState<M>,
 ) -> Result<Option<PublicKey>, Error> {
-    if state.machine().may_propose(old) {
+    if state.machine().may_propose(old) && !was_removed {
         return Ok(None);
     }
-    Ok(folder.keys()?.into_iter().find(|key| state.machine().may_propose(key)))
+    let is_other = |key: &PublicKey| key != old && (was_removed || state.machine().may_propose(key));
+    Ok(folder.keys()?.into_iter().find(is_other))
 }

@@ -3,6 +3,7 @@
 mod acceptor;
 mod limits;
 mod membership;
+mod recovery;
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use holdoff_net::SecretKey;
 
 use super::*;
-use crate::{NotCommitted, Outcome};
+use crate::{NotCommitted, Outcome, RequestRefusal};
 use acceptor::three;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -47,16 +48,18 @@ async fn join(
     device
 }
 
-/// Adds so many members that the state is too large for a mail message.
-async fn fill(one: &Council<Members>) {
-    let add = |_| {
-        let (one, name) = (one.clone(), "n".repeat(200));
-        tokio::spawn(async move { one.submit(CouncilChange::Add { key: a_key(), name }, None, SOON).await })
+/// Adds so many members that the state is too large for a mail message. They have no devices.
+async fn fill(one: &Council<Members>) -> Vec<PublicKey> {
+    let keys: Vec<_> = (0..240).map(|_| a_key()).collect();
+    let add = |key: &PublicKey| {
+        let (one, key, name) = (one.clone(), *key, "n".repeat(200));
+        tokio::spawn(async move { one.submit(CouncilChange::Add { key, name }, None, SOON).await })
     };
-    let adding: Vec<_> = (0..240).map(add).collect();
+    let adding: Vec<_> = keys.iter().map(add).collect();
     for added in adding {
         assert_committed(&added.await.unwrap().unwrap());
     }
+    keys
 }
 
 fn a_guest() -> CouncilChange {
@@ -260,8 +263,9 @@ async fn a_device_that_joins_after_a_compaction_starts_from_the_snapshot() {
     assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
     assert!(one.settle(SOON).await.unwrap());
     let id = one.status().await.unwrap().council;
+    let key = one.views.key.borrow().clone();
     for acceptor in &acceptors {
-        assert!(acceptor.has_compacted(id).await);
+        assert!(acceptor.has_compacted(id, &key).await);
     }
     let two = join(&folders.path().join("two"), &one, "second", &acceptors).await;
     assert_eq!(two.state().await.unwrap().chain(), one.state().await.unwrap().chain());

@@ -4,8 +4,10 @@ use holdoff_sim::Micros;
 use holdoff_sim::kernel::{Incident, Latency, LinkModel, NodeId, SimRng, Skew, World, mix};
 use holdoff_testbed::Seeds;
 
+use super::hostile::Attacker;
 use super::node::{
-    ACCEPTORS, Common, FIRST_DEVICE, Machine, SPARE, acceptor, acceptor_of, counts, device_of, key, submit,
+    ACCEPTORS, Common, FIRST_DEVICE, Hostile, Machine, SPARE, acceptor, acceptor_of, counts, device_of, key,
+    key_of, submit,
 };
 use super::oracle::Oracle;
 use super::properties::{Checked, Violation, check_mail, check_recovery};
@@ -46,6 +48,11 @@ pub(super) struct Plan {
     pub(super) reconfigures: bool,
     /// Whether acceptors lose power during a write.
     pub(super) tears: bool,
+    /// Whether some writes of the disks take long.
+    pub(super) slow_disks: bool,
+    /// Whether one direction of links is cut.
+    pub(super) one_way_cuts: bool,
+    pub(super) hostile: Hostile,
     /// Whether nodes are down for a moment again and again.
     pub(super) frequent_outages: bool,
 }
@@ -67,9 +74,12 @@ impl Plan {
         if rng.happens(0.3) {
             options.compact_slots = rng.between(4, 20);
         }
+        let hostile = [Hostile::Stranger, Hostile::Removed, Hostile::Lying];
+        let hostile = hostile.into_iter().cycle().nth((seed % 3) as usize).unwrap_or(Hostile::Stranger);
+        let fewest = if hostile == Hostile::Lying { 3 } else { 2 };
         Self {
             seed,
-            devices: u32::try_from(rng.between(2, 5)).unwrap_or(2),
+            devices: u32::try_from(rng.between(fewest, 5)).unwrap_or(2),
             options,
             quota,
             link,
@@ -81,6 +91,9 @@ impl Plan {
             reconfigures: often(&mut rng),
             frequent_outages: rng.happens(0.4),
             tears: rng.happens(0.5),
+            slow_disks: rng.happens(0.5),
+            one_way_cuts: often(&mut rng),
+            hostile,
         }
     }
 }
@@ -109,16 +122,21 @@ pub(super) struct Cluster {
     seen: Vec<usize>,
     wiped: u64,
     brief_outages: u64,
+    one_way_cuts: u64,
     reconfigured: u64,
     compacted: u64,
+    attacker: Attacker,
 }
 
 impl Cluster {
     pub(super) fn new(plan: Plan) -> Self {
         let Plan { seed, devices, quota, tears, .. } = plan;
-        let (options, write_us) = (plan.options.clone(), WRITE_US);
-        Common { seed, devices, options, quota, tears, write_us, ..Common::default() }.begin();
-        let nodes = FIRST_DEVICE + plan.devices;
+        let (options, write_us, hostile) = (plan.options.clone(), WRITE_US, Some(plan.hostile));
+        let slow_writes = if plan.slow_disks { 0.1 } else { 0.0 };
+        let common = Common { seed, devices, hostile, options, quota, tears, write_us, ..Common::default() };
+        Common { slow_writes, ..common }.begin();
+        let attacker = Attacker::new(FIRST_DEVICE + devices, plan.hostile);
+        let nodes = FIRST_DEVICE + plan.devices + 1;
         let world = World::new(plan.seed, nodes, plan.link);
         Self {
             rng: SimRng::of(mix(plan.seed, 99), 1),
@@ -129,8 +147,10 @@ impl Cluster {
             seen: vec![0; nodes as usize],
             wiped: 0,
             brief_outages: 0,
+            one_way_cuts: 0,
             reconfigured: 0,
             compacted: 0,
+            attacker,
         }
     }
 
@@ -138,6 +158,11 @@ impl Cluster {
     pub(super) fn run(mut self) -> Result<RunReport, Violation> {
         let mut next_submission = 0;
         let mut next_fault = SECOND;
+        let mut next_attack = SECOND;
+        if self.plan.hostile == Hostile::Removed {
+            let key = key_of(FIRST_DEVICE + self.plan.devices);
+            self.submit(FIRST_DEVICE, CouncilChange::Remove { key });
+        }
         let mut next_outage = if self.plan.frequent_outages { SECOND } else { u64::MAX };
         while self.world.now_us() < FAULTS_US {
             if self.world.now_us() >= next_submission {
@@ -156,15 +181,21 @@ impl Cluster {
                 self.brief_outage();
                 next_outage = self.world.now_us() + self.rng.between(20 * MS, 400 * MS);
             }
-            self.run_until(next_submission.min(next_fault).min(next_outage))?;
+            if self.world.now_us() >= next_attack {
+                self.attacker.attack(&mut self.world, &mut self.rng);
+                next_attack = self.world.now_us() + self.rng.between(20 * MS, 500 * MS);
+            }
+            self.run_until(next_submission.min(next_fault).min(next_outage).min(next_attack))?;
         }
         self.heal();
         self.replace_wiped();
-        while self.world.now_us() < FAULTS_US + RECOVERY_US && check_recovery(&self.world).is_err() {
+        let devices = self.plan.devices;
+        while self.world.now_us() < FAULTS_US + RECOVERY_US && check_recovery(&self.world, devices).is_err() {
+            self.attacker.attack(&mut self.world, &mut self.rng);
             let until_us = self.world.now_us() + SECOND;
             self.run_until(until_us)?;
         }
-        let recovered = check_recovery(&self.world);
+        let recovered = check_recovery(&self.world, devices);
         if recovered.is_err() && Seeds::new(0, 0).is_replay() {
             self.describe();
         }
@@ -206,7 +237,7 @@ impl Cluster {
     }
 
     fn random_device(&mut self) -> NodeId {
-        let last = self.world.nodes() - 1;
+        let last = FIRST_DEVICE + self.plan.devices - 1;
         NodeId::try_from(self.rng.between(u64::from(FIRST_DEVICE), u64::from(last))).unwrap_or(last)
     }
 
@@ -214,7 +245,9 @@ impl Cluster {
     fn change(&mut self) {
         let by = self.random_device();
         let number = self.submitted.len() as u64;
-        let member = key(1_000 + self.rng.between(0, 12));
+        // So few members have no device that those with one are a majority, which a compaction needs.
+        let most = u64::from(self.plan.devices) - u64::from(self.plan.hostile == Hostile::Lying) - 1;
+        let member = key(1_000 + self.rng.between(1, most));
         let compacts = self.rng.happens(0.1);
         let change = match self.rng.between(0, 9) {
             _ if compacts => CouncilChange::Compact { since: self.applied_by(by) },
@@ -246,7 +279,7 @@ impl Cluster {
     fn inject_fault(&mut self) {
         let (now_us, last) = (self.world.now_us(), u64::from(self.world.nodes() - 1));
         let node = |number: u64| NodeId::try_from(number).unwrap_or(0);
-        match self.rng.between(0, 6) {
+        match self.rng.between(0, 7) {
             0 if self.plan.partitions => {
                 let one_side: Vec<_> = (0..=last).map(node).filter(|_| self.rng.happens(0.4)).collect();
                 let other: Vec<_> = (0..=last).map(node).filter(|node| !one_side.contains(node)).collect();
@@ -268,6 +301,16 @@ impl Cluster {
                 let offset_us = i64::try_from(self.rng.between(0, 60)).unwrap_or(0) * 1_000_000 - 30_000_000;
                 let drift_ppm = i32::try_from(self.rng.between(0, 200_000)).unwrap_or(0) - 100_000;
                 self.world.set_skew(victim, Skew { offset_us, drift_ppm });
+            }
+            7 if self.plan.one_way_cuts => {
+                let victim = node(self.rng.between(0, last));
+                let is_deaf = self.rng.happens(0.5);
+                for other in (0..=last).map(node).filter(|other| *other != victim) {
+                    let (from, to) = if is_deaf { (other, victim) } else { (victim, other) };
+                    self.world.inject(Incident::Cut { from, to });
+                }
+                self.one_way_cuts += 1;
+                self.world.schedule(now_us + self.rng.between(SECOND, 4 * SECOND), Incident::Heal);
             }
             4 if self.plan.wipes && self.wiped == 0 => self.wipe(),
             6 if self.plan.tears => self.tear(),
@@ -353,7 +396,7 @@ impl Cluster {
                 continue;
             };
             if let Some(acceptor) = acceptor_of(machine) {
-                println!("{node}: acceptor, floor {:?}, latest {:?}", acceptor.floor(), acceptor.latest());
+                println!("{node}: {acceptor:?}");
             }
             if let Some(device) = device_of(machine) {
                 println!("{node}: {device:?}");
@@ -402,6 +445,9 @@ impl Cluster {
                 ("brief outages", self.brief_outages),
                 ("torn writes", counts.torn),
                 ("skewed", faults.skewed),
+                ("slow writes", counts.slow_writes),
+                ("one-way cuts", self.one_way_cuts),
+                (self.attacker.name(), self.attacker.requests),
                 ("wiped", self.wiped),
                 ("reconfigured", self.reconfigured),
                 ("compacted", self.compacted),

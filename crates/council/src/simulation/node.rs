@@ -19,7 +19,6 @@ use crate::{
     Requester, Signature, Signer, Verifier,
 };
 
-pub(super) const COUNCIL: CouncilId = CouncilId(*b"the test council");
 /// The first nodes are acceptors: those of the first configuration, followed by spare ones.
 pub(super) const ACCEPTORS: u32 = 3;
 pub(super) const SPARE: u32 = 2;
@@ -36,6 +35,9 @@ pub(super) struct Common {
     /// The seed of the keys. Each run has other keys, so that no node has the best tie-breaker in all runs.
     pub(super) seed: u64,
     pub(super) devices: u32,
+    /// The hostile node, after the devices.
+    pub(super) hostile: Option<Hostile>,
+    pub(super) council: Option<CouncilId>,
     pub(super) options: Options,
     /// The quota of the acceptors.
     pub(super) quota: Quota,
@@ -43,7 +45,23 @@ pub(super) struct Common {
     pub(super) tears: bool,
     /// The minimum and the maximum duration of a write.
     pub(super) write_us: (u64, u64),
+    /// The share of writes that take much longer, and their minimum and maximum duration.
+    pub(super) slow_writes: f64,
     pub(super) counts: NodeCounts,
+}
+
+/// The duration of a slow write.
+const SLOW_WRITE_US: (u64, u64) = (50_000, 500_000);
+
+/// The role of a hostile node. Its device follows the protocol; beside it, the node sends requests of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Hostile {
+    /// Never was a member.
+    Stranger,
+    /// Is a member until another device removes it.
+    Removed,
+    /// Is a member, and compacts what was never decided, and jumps attempts.
+    Lying,
 }
 
 /// What the nodes of a run have counted.
@@ -53,6 +71,8 @@ pub(super) struct NodeCounts {
     pub(super) failed_writes: u64,
     /// Writes during which the power was lost.
     pub(super) torn: u64,
+    /// Writes that took long.
+    pub(super) slow_writes: u64,
     /// An operation whose final outcome one process has reported twice.
     pub(super) ended_twice: Option<OperationId>,
 }
@@ -68,18 +88,32 @@ pub(super) fn counts() -> NodeCounts {
 
 impl Common {
     pub(super) fn begin(self) {
-        PARAMETERS.set(self);
+        let council = founding(&self).council();
+        PARAMETERS.set(Self { council: Some(council), ..self });
     }
+}
+
+/// Returns the id of the council.
+pub(super) fn council() -> CouncilId {
+    PARAMETERS.with_borrow(|parameters| parameters.council).expect("a run has begun")
 }
 
 /// Returns the key of a node.
 pub(super) fn key_of(node: NodeId) -> PublicKey {
-    key(mix(PARAMETERS.with_borrow(|parameters| parameters.seed), u64::from(node)))
+    key_with(PARAMETERS.with_borrow(|parameters| parameters.seed), node)
+}
+
+fn key_with(seed: u64, node: NodeId) -> PublicKey {
+    key(mix(seed, u64::from(node)))
 }
 
 /// Returns an acceptor whose disk was wiped this many times.
 pub(super) fn acceptor(node: NodeId, wiped: u64) -> AcceptorInfo {
-    AcceptorInfo { key: key_of(node), incarnation: wiped, address: format!("acceptor-{node}:1") }
+    acceptor_with(key_of(node), node, wiped)
+}
+
+fn acceptor_with(key: PublicKey, node: NodeId, wiped: u64) -> AcceptorInfo {
+    AcceptorInfo { key, incarnation: wiped, address: format!("acceptor-{node}:1") }
 }
 
 /// Returns the id of a device in ballots.
@@ -87,14 +121,15 @@ pub(super) fn device_id(node: NodeId) -> Id {
     Id::derive(key_of(node).as_bytes(), 0)
 }
 
-fn founding(devices: u32) -> CouncilState<Members> {
-    let founder = FIRST_DEVICE;
-    let acceptors = (0..ACCEPTORS).map(|node| acceptor(node, 0));
-    let mut members = Members::create(key_of(founder), "0", acceptors).unwrap();
-    for device in 1..devices {
-        members.admit(key_of(founder + device), &device.to_string());
+fn founding(common: &Common) -> CouncilState<Members> {
+    let (founder, key) = (FIRST_DEVICE, |node| key_with(common.seed, node));
+    let acceptors = (0..ACCEPTORS).map(|node| acceptor_with(key(node), node, 0));
+    let mut members = Members::create(key(founder), "0", acceptors).unwrap();
+    let is_hostile = matches!(common.hostile, Some(Hostile::Removed | Hostile::Lying));
+    for device in 1..common.devices + u32::from(is_hostile) {
+        members.admit(key(founder + device), &device.to_string());
     }
-    CouncilState::new(COUNCIL, members)
+    CouncilState::found(members, [1; 16])
 }
 
 /// A message on the network.
@@ -160,8 +195,8 @@ impl Core for NodeCore {
                 step.map(NodeInput::Device, NodeRecord::Device, NodeOutput::Device)
             }
             (Self::Acceptor(core), NodeInput::Request(input)) => {
-                if let Some(acceptor) = core.acceptor_mut(&COUNCIL) {
-                    acceptor.race(input.request());
+                if let Some(acceptor) = core.acceptor_mut(&council()) {
+                    acceptor.inject_faults(input.request());
                 }
                 let step = core.step(now_us, roll, input);
                 let record = |(council, record)| NodeRecord::Acceptor(council, record);
@@ -196,7 +231,7 @@ pub(super) fn device_of(machine: &Machine) -> Option<&Device<Members>> {
 /// Returns the acceptor of a node, if it is one and its process runs.
 pub(super) fn acceptor_of(machine: &Machine) -> Option<&CouncilAcceptor> {
     match machine.core()? {
-        NodeCore::Acceptor(core) => core.acceptor(&COUNCIL),
+        NodeCore::Acceptor(core) => core.acceptor(&council()),
         NodeCore::Device(_) => None,
     }
 }
@@ -221,6 +256,16 @@ pub(super) fn submit(
     submitted.unwrap_or(false)
 }
 
+/// Sends a request from a node, past its device. Returns whether its process runs.
+pub(super) fn send(world: &mut World<Machine>, from: NodeId, to: NodeId, request: AcceptorRequest) -> bool {
+    let acceptor = world.node(to).and_then(Machine::host).map(|host| host.id);
+    let Some(acceptor) = acceptor else { return false };
+    let sent = world.act(from, |machine, disk, context| {
+        machine.turn(disk, context, |_, turn| turn.send(to, Message::Request(acceptor, request)));
+    });
+    sent.is_some()
+}
+
 impl SimHost for CouncilHost {
     type Core = NodeCore;
     type Message = Message;
@@ -231,7 +276,9 @@ impl SimHost for CouncilHost {
         let me = boot.me();
         let host =
             |id| Self { id, watchers: BTreeSet::new(), waiting: BTreeSet::new(), ended: BTreeSet::new() };
-        let Common { options, devices, quota, tears, .. } = PARAMETERS.with_borrow(Clone::clone);
+        let common = PARAMETERS.with_borrow(Clone::clone);
+        let state = founding(&common);
+        let Common { options, quota, tears, .. } = common;
         if me < FIRST_DEVICE {
             if tears {
                 let store = Store::open_with(disk.platter.handle(), disk.wiped)
@@ -240,12 +287,11 @@ impl SimHost for CouncilHost {
                 disk.open = Some(Box::new(store));
             }
             let limits = AcceptorLimits { council: quota, ..AcceptorLimits::default() };
-            let core = AcceptorCore::new(limits, disk.has_acceptor_records().then_some(COUNCIL));
+            let core = AcceptorCore::new(limits, disk.has_acceptor_records().then_some(council()));
             return (host(acceptor(me, disk.wiped).id()), NodeCore::Acceptor(Box::new(core)));
         }
         let signer = TestSigner(key_of(me));
-        let mut device =
-            Device::new(device_id(me), Box::new(signer), Box::new(signer), founding(devices), options);
+        let mut device = Device::new(device_id(me), Box::new(signer), Box::new(signer), state, options);
         for record in &disk.records {
             device.restore_with_faults(record.clone());
         }
@@ -260,12 +306,12 @@ impl SimHost for CouncilHost {
                     self.watchers.insert(from);
                 }
                 let requester = Requester { key: key_of(from), node: device_id(from) };
-                let is_signed = request.is_signed(COUNCIL, &TestSigner(requester.key));
+                let is_signed = request.is_signed(council(), &TestSigner(requester.key));
                 let stored = turn.store().acceptor_records();
                 let NodeCore::Acceptor(core) = turn.core() else { return };
                 let load = |_| stored;
                 // An acceptor that cannot read its records does not answer.
-                if let Ok(input) = core.request(COUNCIL, requester, request, is_signed, from, load) {
+                if let Ok(input) = core.request(council(), requester, request, is_signed, from, load) {
                     turn.step(NodeInput::Request(input));
                 }
             }
@@ -296,6 +342,9 @@ impl SimHost for CouncilHost {
                     match to {
                         Recipient::Requester => turn.send(from, Message::Reply(self.id, reply)),
                         Recipient::Watchers => {
+                            let NodeCore::Acceptor(core) = turn.core() else { return };
+                            let Some(acceptor) = core.acceptor(&council()) else { return };
+                            self.watchers.retain(|watcher| acceptor.may_read(&key_of(*watcher)));
                             for watcher in self.watchers.iter().filter(|watcher| **watcher != from) {
                                 turn.send(*watcher, Message::Reply(self.id, reply.clone()));
                             }
@@ -339,7 +388,11 @@ impl SimHost for CouncilHost {
     }
 
     fn write_us(_: u64, rng: &mut SimRng) -> u64 {
-        let (least, most) = PARAMETERS.with_borrow(|parameters| parameters.write_us);
+        let (usual, slow) =
+            PARAMETERS.with_borrow(|parameters| (parameters.write_us, parameters.slow_writes));
+        let is_slow = slow > 0.0 && rng.happens(slow);
+        count(|counts| counts.slow_writes += u64::from(is_slow));
+        let (least, most) = if is_slow { SLOW_WRITE_US } else { usual };
         rng.between(least, most).max(1)
     }
 
@@ -373,7 +426,7 @@ pub(super) const DRIVER_FAULTS: [DriverFault; 3] =
 
 impl Disk {
     fn has_acceptor_records(&self) -> bool {
-        self.open.as_ref().map_or(!self.stored.is_empty(), |store| store.knows(&COUNCIL))
+        self.open.as_ref().map_or(!self.stored.is_empty(), |store| store.knows(&council()))
     }
 
     /// Returns whether the disk of an acceptor contains the mail message of this operation.
@@ -382,8 +435,22 @@ impl Disk {
         self.acceptor_records().is_ok_and(|records| records.into_iter().any(is_it))
     }
 
+    /// Returns whether the acceptor on this disk knows the members, and this key is none of them. After a crash it still
+    /// knows.
+    pub(super) fn excludes(&self, key: &PublicKey) -> bool {
+        let mut acceptor = CouncilAcceptor::new(council(), Quota::default());
+        let access = |record: &AcceptorRecord| matches!(record, AcceptorRecord::Access(_));
+        let records = self.acceptor_records().unwrap_or_default();
+        let last = records.into_iter().rfind(access);
+        let is_known = last.is_some();
+        if let Some(record) = last {
+            acceptor.restore(record);
+        }
+        is_known && !acceptor.may_read(key)
+    }
+
     fn acceptor_records(&self) -> Result<Vec<AcceptorRecord>, StoreError> {
-        self.open.as_deref().map_or_else(|| Ok(self.stored.clone()), |store| store.load(COUNCIL))
+        self.open.as_deref().map_or_else(|| Ok(self.stored.clone()), |store| store.load(council()))
     }
 }
 

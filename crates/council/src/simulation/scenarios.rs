@@ -68,7 +68,7 @@ fn a_partition_heals_with_operations_queued_on_both_sides() {
 fn simultaneous_compactions_yield_one_snapshot() {
     for seed in 0..100 {
         let mut world = world(seed, 5);
-        for number in 0..5 {
+        for number in 0..4 {
             submit(&mut world, 0, number, add(number));
             world.run_until(world.now_us() + SECOND);
         }
@@ -106,7 +106,8 @@ fn a_device_that_was_down_during_a_compaction_installs_the_snapshot() {
         let away = FIRST_DEVICE + 2;
         world.inject(Incident::Crash(away));
         for number in 0..20 {
-            submit(&mut world, u32::try_from(number % 2).unwrap(), number, add(number));
+            let change = if number % 2 == 0 { add(0) } else { CouncilChange::Remove { key: key(1_000) } };
+            submit(&mut world, u32::try_from(number % 2).unwrap(), number, change);
             world.run_until(world.now_us() + SECOND);
         }
         let since = device(&world, 0).state().applied();
@@ -115,8 +116,14 @@ fn a_device_that_was_down_during_a_compaction_installs_the_snapshot() {
         world.inject(Incident::Restart(away));
         submit(&mut world, 2, 200, add(200));
         world.run_until(world.now_us() + 10 * SECOND);
+        let floors = (0..3).map(|node| world.node(node).and_then(acceptor_of).unwrap().floor());
+        assert_eq!(
+            floors.min(),
+            Some(Slot(21)),
+            "seed {seed}: two of three members have endorsed the snapshot"
+        );
         let [one, back] = [device(&world, 0), device(&world, 2)];
         assert_eq!(back.state().chain(), one.state().chain(), "seed {seed}");
-        assert_eq!(back.state().machine().members().len(), 3 + 21, "seed {seed}");
+        assert_eq!(back.state().machine().members().len(), 3 + 1, "seed {seed}");
     }
 }

@@ -9,16 +9,25 @@ use holdoff_council::acceptor::{
     ROLE, Settings, Sort, StartError,
 };
 use holdoff_council::{
-    AcceptorReply, AcceptorRequest, Batch, CouncilId, Digest, NodeId, OperationId, RequestRefusal, Slot,
-    SlotValue,
+    AcceptorReply, AcceptorRequest, Batch, CouncilId, Digest, Founding, NodeId, OperationId, RequestRefusal,
+    Slot, SlotValue,
 };
 use holdoff_net::{Error, Link, LinkOptions, PeerAddress, PushEvent, PushReceiver, SecretKey};
 use holdoff_paxos::Ballot;
 use holdoff_paxos::slot::{AcceptReply, PromiseReply};
 
-const COUNCIL: CouncilId = CouncilId([5; 16]);
 const INCARNATION: u64 = 11;
 const GRACE: Duration = Duration::from_secs(5);
+
+/// The founding record of a council with two members.
+fn founding() -> Founding {
+    let members = [1, 2].map(|secret| SecretKey::from_secret(&[secret; 32]).public()).into();
+    Founding { members, state: Digest::default(), nonce: [5; 16], recovered: None }
+}
+
+fn council() -> CouncilId {
+    founding().council()
+}
 
 struct Device {
     key: SecretKey,
@@ -39,7 +48,7 @@ impl Device {
 
     async fn request(&self, request: AcceptorRequest) -> Result<LinkReply, Error> {
         self.link
-            .call_value(&LinkRequest::Council { incarnation: INCARNATION, council: COUNCIL, request })
+            .call_value(&LinkRequest::Council { incarnation: INCARNATION, council: council(), request })
             .await
     }
 
@@ -69,7 +78,7 @@ impl Device {
     fn accept(&self, slot: u64, attempt: u64) -> AcceptorRequest {
         let (slot, previous) = (Slot(slot), Digest::default());
         let batch = Batch { previous, operations: Vec::new(), withdrawn: Vec::new(), nonce: attempt };
-        let value = SlotValue::sign(COUNCIL, slot, &batch, &self.key).unwrap();
+        let value = SlotValue::sign(council(), slot, &batch, None, false, &self.key).unwrap();
         AcceptorRequest::Accept { slot, ballot: Ballot::new(slot, attempt, self.node), value, next: None }
     }
 }
@@ -96,7 +105,14 @@ fn settings() -> Settings {
 }
 
 async fn start(directory: &Path) -> AcceptorService {
-    AcceptorService::start(directory, &settings()).await.unwrap()
+    let acceptor = AcceptorService::start(directory, &settings()).await.unwrap();
+    introduce(&acceptor).await;
+    acceptor
+}
+
+async fn introduce(acceptor: &AcceptorService) {
+    let reply = Device::new(1, acceptor).reply_to(founding().introduction()).await;
+    assert!(matches!(reply, AcceptorReply::Report(_)), "{reply:?}");
 }
 
 #[tokio::test]
@@ -112,7 +128,7 @@ async fn a_vote_is_pushed_to_watchers_and_survives_a_restart() {
     assert!(is_promised(&writer.reply_to(writer.prepare(1, 3)).await));
     assert!(is_accepted(&writer.reply_to(writer.accept(1, 3)).await));
     let pushed = watcher.next_push().await;
-    assert_eq!((pushed.incarnation, pushed.council, pushed.tag), (acceptor.incarnation(), COUNCIL, 0));
+    assert_eq!((pushed.incarnation, pushed.council, pushed.tag), (acceptor.incarnation(), council(), 0));
     assert!(matches!(pushed.reply, AcceptorReply::Voted { slot: Slot(1), .. }));
     acceptor.stop(GRACE).await;
 
@@ -139,7 +155,7 @@ async fn merged_messages_are_answered_in_order_by_pushes_with_their_tags() {
     let acceptor = start(directory.path()).await;
     let mut device = Device::new(1, &acceptor);
     let requests = [device.prepare(1, 3), device.accept(1, 3), AcceptorRequest::Fetch { after: Slot(0) }];
-    let message = |(tag, request)| LinkMessage { incarnation: INCARNATION, council: COUNCIL, tag, request };
+    let message = |(tag, request)| LinkMessage { incarnation: INCARNATION, council: council(), tag, request };
     let frame: Vec<_> = (7..).zip(requests).map(message).collect();
     device.link.send(holdoff_net::encode(&frame).unwrap()).await.unwrap();
     let mut pushes = Vec::new();
@@ -166,7 +182,7 @@ async fn a_malformed_request_is_refused_and_the_next_one_answered() {
         device.link.send(Bytes::copy_from_slice(garbage)).await.unwrap();
     }
     let request = device.prepare(1, 1);
-    let another = LinkRequest::Council { incarnation: INCARNATION + 1, council: COUNCIL, request };
+    let another = LinkRequest::Council { incarnation: INCARNATION + 1, council: council(), request };
     let reply: LinkReply = device.link.call_value(&another).await.unwrap();
     let refused = AcceptorReply::Refused { slot: Some(Slot(1)), why: RequestRefusal::ForeignBallot };
     assert_eq!(reply.replies, [refused], "a ballot of another incarnation belongs to another node");
@@ -181,6 +197,7 @@ async fn a_key_that_is_not_listed_cannot_connect() {
     let mut settings = settings();
     settings.allow = Some(Allowed::File(list));
     let acceptor = AcceptorService::start(&directory.path().join("data"), &settings).await.unwrap();
+    introduce(&acceptor).await;
     let (listed, unlisted) = (Device::new(1, &acceptor), Device::new(2, &acceptor));
     let refused = unlisted.request(AcceptorRequest::Collect).await.unwrap_err();
     assert!(matches!(refused, Error::Refused { .. }), "{refused}");
@@ -217,8 +234,9 @@ async fn inspection_shows_the_activity_without_disk_access() {
     assert_eq!(inspector.councils(FIRST).await.unwrap().count, 0);
 
     let device = Device::new(1, &acceptor);
-    assert_eq!(votes(&device).await, 0);
+    assert_eq!(device.reply_to(AcceptorRequest::Collect).await, AcceptorReply::Mail(Vec::new()));
     assert_eq!(inspector.councils(FIRST).await.unwrap().count, 0, "a read stores no council");
+    device.reply_to(founding().introduction()).await;
     for slot in [1, 2, 3] {
         assert!(is_promised(&device.reply_to(device.prepare(slot, 1)).await));
         assert!(is_accepted(&device.reply_to(device.accept(slot, 1)).await));
@@ -235,7 +253,7 @@ async fn inspection_shows_the_activity_without_disk_access() {
 
     let shown = inspector.councils(FIRST).await.unwrap();
     let (line, usage) = (shown.councils[0], shown.councils[0].usage.unwrap());
-    assert_eq!((shown.count, shown.councils.len(), line.short_id), (1, 1, COUNCIL.short_id()));
+    assert_eq!((shown.count, shown.councils.len(), line.short_id), (1, 1, council().short_id()));
     assert_eq!((usage.latest, usage.floor, usage.slots, usage.mail_messages), (Slot(3), Slot(0), 3, 1));
     assert!(usage.bytes > 5 && line.last_request.is_some(), "{line:?}");
     let stats = inspector.stats();
@@ -243,7 +261,7 @@ async fn inspection_shows_the_activity_without_disk_access() {
         (stats.requests["prepare"], stats.requests["accept"], stats.refused["foreign_ballot"]),
         (4, 3, 1)
     );
-    assert_eq!((stats.total_requests(), stats.recent.requests, stats.recent.commits), (9, 9, 7));
+    assert_eq!((stats.total_requests(), stats.recent.requests, stats.recent.commits), (10, 10, 8));
     assert!(stats.recent.commit_p99 >= stats.recent.commit_p50 && stats.recent.commit_p50.is_some());
     let [connected] = inspector.connected().try_into().unwrap();
     assert_eq!((connected.key, connected.from.len()), (device.key.public(), 1));
@@ -256,7 +274,7 @@ async fn inspection_shows_the_activity_without_disk_access() {
     let shown = acceptor.inspector().councils(FIRST).await.unwrap();
     assert_eq!(
         (shown.count, shown.councils[0].short_id, shown.councils[0].usage),
-        (1, COUNCIL.short_id(), None)
+        (1, council().short_id(), None)
     );
     let device = Device::new(1, &acceptor);
     assert_eq!(votes(&device).await, 3);

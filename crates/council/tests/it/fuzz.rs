@@ -10,9 +10,9 @@ use bytes::Bytes;
 use fastrand::Rng;
 use holdoff_council::acceptor::LinkRequest;
 use holdoff_council::{
-    AcceptorRecord, AcceptorReply, AcceptorRequest, Batch, CouncilAcceptor, CouncilId, CouncilSnapshot,
-    Digest, NodeId, OperationId, PublicKey, Quota, Requester, Signature, SignedOperation, Signer, Slot,
-    SlotValue, Verifier,
+    AcceptorRecord, AcceptorReply, AcceptorRequest, AccessChange, Batch, CouncilAcceptor, CouncilSnapshot,
+    Digest, Endorsement, Founding, NodeId, OperationId, PublicKey, Quota, Requester, Signature,
+    SignedOperation, Signer, Slot, SlotValue, Verifier,
 };
 use holdoff_paxos::Ballot;
 use holdoff_paxos::slot::Vote;
@@ -49,8 +49,19 @@ fn requester() -> Requester {
     Requester { key, node: NodeId::derive(key.as_bytes(), 1) }
 }
 
-/// Generates a well-formed request.
-fn good(rng: &mut Rng, council: CouncilId) -> AcceptorRequest {
+/// The founding record of the council with this number, whose only member is the requester.
+fn founding(number: u8) -> Founding {
+    Founding {
+        members: [TestSigner.public()].into(),
+        state: Digest::default(),
+        nonce: [number; 16],
+        recovered: None,
+    }
+}
+
+/// Generates a well-formed request for the council with this number.
+fn good(rng: &mut Rng, number: u8) -> AcceptorRequest {
+    let council = founding(number).council();
     let slot = Slot(rng.u64(1..40));
     let ballot = |slot, rng: &mut Rng| Ballot::new(slot, rng.u64(1..20), requester().node);
     let own = ballot(slot, rng);
@@ -61,9 +72,14 @@ fn good(rng: &mut Rng, council: CouncilId) -> AcceptorRequest {
     let operations: Vec<_> = (0..rng.usize(0..3)).map(|_| operation(rng)).collect();
     let (previous, withdrawn, nonce) = (Digest::default(), Vec::new(), rng.u64(..));
     let batch = Batch { previous, operations: operations.clone(), withdrawn, nonce };
-    let value = || SlotValue::sign(council, slot, &batch, &TestSigner).unwrap();
+    let (after, added) = (Slot(rng.u64(0..4)), vec![PublicKey::from_bytes([rng.u8(..); 32])]);
+    let access = rng.bool().then_some(AccessChange { after, added, removed: Vec::new() });
+    let compacts = rng.bool();
+    let value = || SlotValue::sign(council, slot, &batch, access.clone(), compacts, &TestSigner).unwrap();
     let message = Bytes::from(vec![rng.u8(..); rng.usize(0..40)]);
-    match rng.u8(0..8) {
+    let state = Bytes::from(vec![7; rng.usize(0..2) * 30]);
+    let snapshot = CouncilSnapshot { slot: Slot(rng.u64(0..20)), bytes: state };
+    match rng.u8(0..11) {
         0 => AcceptorRequest::Prepare { slot, ballot: own, announce: operations },
         1 => {
             let next = rng.bool().then(|| ballot(slot.next(), rng));
@@ -71,21 +87,34 @@ fn good(rng: &mut Rng, council: CouncilId) -> AcceptorRequest {
         }
         2 => AcceptorRequest::Decided { slot, vote: Vote { ballot: own, value: value() } },
         3 => AcceptorRequest::Fetch { after: Slot(rng.u64(0..40)) },
-        4 => AcceptorRequest::Snapshot,
-        5 => AcceptorRequest::Compact {
-            snapshot: CouncilSnapshot { slot: Slot(rng.u64(0..20)), bytes: message },
-        },
+        4 => AcceptorRequest::Snapshot { offered: None },
+        // A writer may lose an offered snapshot from memory, so each has its endorsements with it, and no other request
+        // endorses it.
+        5 => {
+            let endorsement =
+                Endorsement::sign(council, snapshot.slot, snapshot.digest(), Slot(0), &TestSigner);
+            AcceptorRequest::Compact { snapshot, certificate: vec![endorsement] }
+        }
+        8 => AcceptorRequest::Endorse(Endorsement::sign(
+            council,
+            slot,
+            Digest([8; 32]),
+            Slot(rng.u64(0..4)),
+            &TestSigner,
+        )),
+        9 => founding(number).introduction(),
+        10 => AcceptorRequest::Access { changes: value().signed_access(slot).into_iter().collect() },
         6 => AcceptorRequest::Post { id: OperationId([rng.u8(..); 16]), to: requester().key, message },
         _ => AcceptorRequest::Collect,
     }
 }
 
 /// Generates the bytes of a well-formed request with up to two mutations, or bytes that were never a request.
-fn mutated_request(rng: &mut Rng, council: CouncilId) -> Vec<u8> {
+fn mutated_request(rng: &mut Rng, number: u8) -> Vec<u8> {
     if rng.u8(0..8) == 0 {
         return (0..rng.usize(0..64)).map(|_| rng.u8(..)).collect();
     }
-    let request = good(rng, council);
+    let (request, council) = (good(rng, number), founding(number).council());
     let mut bytes = postcard::to_stdvec(&LinkRequest::Council { incarnation: 1, council, request }).unwrap();
     for _ in 0..rng.usize(0..3) {
         let at = rng.usize(0..=bytes.len());
@@ -100,7 +129,7 @@ fn mutated_request(rng: &mut Rng, council: CouncilId) -> Vec<u8> {
     bytes
 }
 
-const COUNCIL: CouncilId = CouncilId([1; 16]);
+const COUNCIL: u8 = 1;
 /// The number of consecutive cases for one acceptor. The cases share its state, so one case finds the results of the
 /// others.
 const NEIGHBOURS: u64 = 256;
@@ -142,7 +171,7 @@ impl TestAcceptor {
 
     /// Restarts the acceptor from the stored records and compares.
     fn check_restored(&mut self) {
-        let mut again = CouncilAcceptor::new(COUNCIL, QUOTA);
+        let mut again = introduced();
         self.stored.drain(..).for_each(|record| again.restore(record));
         let before = self.summary();
         self.acceptor = again;
@@ -150,21 +179,24 @@ impl TestAcceptor {
     }
 }
 
+/// Creates an acceptor that knows the council.
+fn introduced() -> CouncilAcceptor {
+    let mut acceptor = CouncilAcceptor::new(founding(COUNCIL).council(), QUOTA);
+    let held = acceptor.answer(&requester(), founding(COUNCIL).introduction(), &TestSigner);
+    held.release(|_| Ok::<_, ()>(())).unwrap();
+    acceptor
+}
+
 #[test]
 fn an_acceptor_survives_malformed_requests() {
     let seeds = Seeds::new(1_000_000, 1_000_000);
     let (start, cases) = (seeds.range().start, seeds.count());
-    let mut target = TestAcceptor {
-        acceptor: CouncilAcceptor::new(COUNCIL, QUOTA),
-        stored: Vec::new(),
-        read: 0,
-        refused: 0,
-    };
+    let mut target = TestAcceptor { acceptor: introduced(), stored: Vec::new(), read: 0, refused: 0 };
     for seed in start - start % NEIGHBOURS..start + cases {
         let survived = catch_unwind(AssertUnwindSafe(|| {
             if seed % NEIGHBOURS == 0 {
                 target.check_restored();
-                target.acceptor = CouncilAcceptor::new(COUNCIL, QUOTA);
+                target.acceptor = introduced();
             }
             target.request(&mut Rng::with_seed(seed));
         }))

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use holdoff_council::acceptor::{LinkReply, LinkRequest, ROLE};
-use holdoff_council::{AcceptorRequest, CouncilId, OperationId};
+use holdoff_council::{AcceptorRequest, Digest, Founding, OperationId};
 use holdoff_net::{Link, LinkOptions, PeerAddress, SecretKey};
 use holdoff_server::StoreUrl;
 use serde_json::{Value, json};
@@ -24,6 +24,11 @@ async fn get(daemon: &Daemon, path: &str) -> Value {
     answer(daemon.get(path).await, 200).await
 }
 
+fn founding(number: u8) -> Founding {
+    let members = [SecretKey::from_secret(&[7; 32]).public()].into();
+    Founding { members, state: Digest::default(), nonce: [number; 16], recovered: None }
+}
+
 /// Sends so many messages to each of these councils, one council after the other.
 async fn post(acceptor: &str, councils: &[(u8, u8)]) -> Link {
     let key = SecretKey::from_secret(&[7; 32]);
@@ -32,10 +37,13 @@ async fn post(acceptor: &str, councils: &[(u8, u8)]) -> Link {
     let (link, _pushes) =
         Link::new(&key, remote, LinkOptions { role: ROLE, ..LinkOptions::default() }).unwrap();
     for (number, messages) in councils {
-        for message in 0..*messages {
-            let (id, to) = (OperationId([message; 16]), key.public());
-            let request = AcceptorRequest::Post { id, to, message: "come".into() };
-            let request = LinkRequest::Council { incarnation: 1, council: CouncilId([*number; 16]), request };
+        let (founding, to) = (founding(*number), key.public());
+        let message = |message| {
+            let id = OperationId([message; 16]);
+            AcceptorRequest::Post { id, to, message: "come".into() }
+        };
+        for request in [founding.introduction()].into_iter().chain((0..*messages).map(message)) {
+            let request = LinkRequest::Council { incarnation: 1, council: founding.council(), request };
             let reply: LinkReply = link.call_value(&request).await.unwrap();
             assert_eq!(reply.replies.len(), 1);
         }
@@ -44,7 +52,7 @@ async fn post(acceptor: &str, councils: &[(u8, u8)]) -> Link {
 }
 
 fn short_id(number: u8) -> String {
-    CouncilId([number; 16]).short_id().to_string()
+    founding(number).council().short_id().to_string()
 }
 
 #[tokio::test]
@@ -72,7 +80,8 @@ async fn the_acceptor_lists_councils_by_short_id() {
 
     let link = post(&name, &[(1, 3), (2, 1), (3, 2)]).await;
     let shown = get(&daemon, "/v1/acceptor").await;
-    assert_eq!((&shown["requests"], &shown["recent"]["requests"]), (&json!({ "post": 6 }), &json!(6)));
+    let requests = json!({ "introduce": 3, "post": 6 });
+    assert_eq!((&shown["requests"], &shown["recent"]["requests"]), (&requests, &json!(9)));
     assert!(
         shown["recent"]["commit_p99_us"].as_u64() >= shown["recent"]["commit_p50_us"].as_u64(),
         "{shown}"
@@ -116,7 +125,7 @@ async fn acceptor_requests_are_streamed_as_events() {
     };
     until("event: ready").await;
     let _link = post(&name, &[(1, 2)]).await;
-    until("event: acceptor\ndata: [{\"requests\":2,\"connections\":1,\"stopped\":false}]\n").await;
+    until("event: acceptor\ndata: [{\"requests\":3,\"connections\":1,\"stopped\":false}]\n").await;
 }
 
 /// Every metric has a help text, and promtool accepts those of links and acceptors.

@@ -13,12 +13,13 @@ use axum::http::StatusCode;
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{any, get};
 use holdoff_council::acceptor::{LinkReply, LinkRequest, ROLE};
-use holdoff_council::{AcceptorReply, AcceptorRequest, CouncilId, NodeId, Slot};
+use holdoff_council::{AcceptorReply, AcceptorRequest, CouncilId, NodeId, PublicKey, Slot};
 use holdoff_net::{Link, LinkOptions, PeerAddress, PushReceiver, SecretKey};
 use holdoff_paxos::Ballot;
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
 
+use crate::acceptor::founding;
 use crate::pages::until;
 
 /// Policies with short delays, so that tests do not wait.
@@ -219,6 +220,7 @@ impl Drop for Daemon {
 
 /// A device. It is connected from its first request until it is dropped.
 pub(crate) struct Device {
+    key: PublicKey,
     link: Link,
     node: NodeId,
     _pushes: PushReceiver,
@@ -233,19 +235,28 @@ impl Device {
         let call_timeout = Duration::from_secs(20);
         let options = LinkOptions { role: ROLE, call_timeout, ..LinkOptions::default() };
         let (link, pushes) = Link::new(&key, remote, options).unwrap();
-        Self { link, node: NodeId::derive(key.public().as_bytes(), 1), _pushes: pushes }
+        Self { key: key.public(), link, node: NodeId::derive(key.public().as_bytes(), 1), _pushes: pushes }
+    }
+
+    /// Returns the id of the council with this number.
+    pub(crate) fn council(&self, number: u8) -> CouncilId {
+        founding(number, self.key).council()
     }
 
     async fn prepare(&self, council: u8, slot: Slot, node: NodeId) -> AcceptorReply {
-        let request =
-            AcceptorRequest::Prepare { slot, ballot: Ballot::new(slot, 1, node), announce: Vec::new() };
-        let request = LinkRequest::Council { incarnation: 1, council: CouncilId([council; 16]), request };
+        let (ballot, announce) = (Ballot::new(slot, 1, node), Vec::new());
+        self.request(council, AcceptorRequest::Prepare { slot, ballot, announce }).await
+    }
+
+    async fn request(&self, council: u8, request: AcceptorRequest) -> AcceptorReply {
+        let request = LinkRequest::Council { incarnation: 1, council: self.council(council), request };
         let mut reply: LinkReply = self.link.call_value(&request).await.unwrap();
         reply.replies.remove(0)
     }
 
     /// Has the acceptor promise this number of slots of a council.
     pub(crate) async fn promise(&self, council: u8, slots: u8) {
+        self.request(council, founding(council, self.key).introduction()).await;
         for slot in (1..=u64::from(slots)).map(Slot) {
             let reply = self.prepare(council, slot, self.node).await;
             assert!(matches!(reply, AcceptorReply::Promise { .. }), "{reply:?}");

@@ -53,7 +53,7 @@ async fn councils_are_sorted_and_paginated() {
     }
     device.pretend().await;
     let short_ids = |numbers: &mut dyn Iterator<Item = u8>| -> Vec<String> {
-        numbers.map(|number| CouncilId([number; 16]).short_id().to_string()).collect()
+        numbers.map(|number| device.council(number).short_id().to_string()).collect()
     };
     let visitor = Visitor::to(&daemon.url).await;
     visitor.open("/councils").await;

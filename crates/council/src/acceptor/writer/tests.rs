@@ -7,7 +7,8 @@ use holdoff_paxos::{Ballot, Slot};
 use super::*;
 use crate::acceptor::Sort;
 use crate::{
-    AcceptorRecord, Batch, CouncilSnapshot, Digest, Ed25519, NodeId, Quota, RequestRefusal, SlotValue,
+    AcceptorRecord, AccessChange, Batch, CouncilSnapshot, Digest, Ed25519, Endorsement, Founding, NodeId,
+    Quota, RequestRefusal, SlotValue,
 };
 use holdoff_disk::faulty::FaultyDisk;
 
@@ -15,6 +16,7 @@ use holdoff_disk::faulty::FaultyDisk;
 #[derive(Clone, Debug)]
 struct TestWatcher {
     id: u32,
+    key: PublicKey,
     pushes: sync::Sender<LinkPush>,
 }
 
@@ -23,6 +25,10 @@ impl Watcher for TestWatcher {
 
     fn id(&self) -> u32 {
         self.id
+    }
+
+    fn key(&self) -> PublicKey {
+        self.key
     }
 
     fn push(&self, message: &[u8]) -> bool {
@@ -61,14 +67,29 @@ impl Device {
     fn value(&self, council: CouncilId, slot: u64, size: usize) -> SlotValue {
         let withdrawn = vec![crate::OperationId([1; 16]); size / 16];
         let batch = Batch { previous: Digest::default(), operations: Vec::new(), withdrawn, nonce: slot };
-        SlotValue::sign(council, Slot(slot), &batch, &self.key).unwrap()
+        SlotValue::sign(council, Slot(slot), &batch, None, false, &self.key).unwrap()
     }
 }
 
-const COUNCIL: CouncilId = CouncilId([1; 16]);
+/// Returns the founding record of a council with the devices 1, 2 and 9.
+fn founding(number: u8) -> Founding {
+    let members = [1, 2, 9].map(|device| Device::new(device).key.public()).into();
+    Founding { members, state: Digest::default(), nonce: [number; 16], recovered: None }
+}
 
-fn start(disk: &FaultyDisk, limits: AcceptorLimits) -> Writer<TestWatcher> {
-    Writer::start(Store::open_with(disk.handle(), 42).unwrap(), limits).unwrap().0
+fn council(number: u8) -> CouncilId {
+    founding(number).council()
+}
+
+/// Starts a writer that knows council 1.
+async fn start(disk: &FaultyDisk, limits: AcceptorLimits) -> Writer<TestWatcher> {
+    let writer = Writer::start(Store::open_with(disk.handle(), 42).unwrap(), limits).unwrap().0;
+    introduce(&writer, 1).await;
+    writer
+}
+
+async fn introduce(writer: &Writer<TestWatcher>, number: u8) -> AcceptorReply {
+    request(writer, &Device::new(1), council(number), founding(number).introduction()).await.unwrap()
 }
 
 /// Opens the store again after the writer has ended.
@@ -111,13 +132,13 @@ fn is_accepted(reply: &AcceptorReply) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_writer_serializes_racing_prepare_requests() {
     let disk = FaultyDisk::default();
-    let writer = start(&disk, AcceptorLimits::default());
+    let writer = start(&disk, AcceptorLimits::default()).await;
     let (pushes, received) = sync::channel();
     writer.joined(9);
-    let watcher = Some(TestWatcher { id: 9, pushes });
+    let watcher = Some(TestWatcher { id: 9, key: Device::new(9).key.public(), pushes });
     let requester = Device::new(9).requester;
     writer
-        .request(COUNCIL, requester, AcceptorRequest::Fetch { after: Slot(0) }, watcher, &Ed25519)
+        .request(council(1), requester, AcceptorRequest::Fetch { after: Slot(0) }, watcher, &Ed25519)
         .await
         .unwrap();
     let race = |number: u8| {
@@ -125,13 +146,13 @@ async fn the_writer_serializes_racing_prepare_requests() {
         tokio::spawn(async move {
             let (mut granted, mut voted) = (Vec::new(), Vec::new());
             for attempt in 1..150 {
-                let reply = request(&writer, &device, COUNCIL, device.prepare(1, attempt)).await.unwrap();
+                let reply = request(&writer, &device, council(1), device.prepare(1, attempt)).await.unwrap();
                 if !is_promised(&reply) {
                     continue;
                 }
                 granted.push(device.ballot(1, attempt));
-                let accept = device.accept(COUNCIL, 1, attempt, 0);
-                if is_accepted(&request(&writer, &device, COUNCIL, accept).await.unwrap()) {
+                let accept = device.accept(council(1), 1, attempt, 0);
+                if is_accepted(&request(&writer, &device, council(1), accept).await.unwrap()) {
                     voted.push(device.ballot(1, attempt));
                 }
             }
@@ -150,7 +171,7 @@ async fn the_writer_serializes_racing_prepare_requests() {
     };
     let order: Vec<_> = received.try_iter().map(votes).collect();
     assert!(order.is_sorted() && order == voted, "votes are pushed in the order of their acceptance");
-    let usage = reopen(&disk, writer).await.load(COUNCIL).unwrap();
+    let usage = reopen(&disk, writer).await.load(council(1)).unwrap();
     let ballots = usage.iter().filter_map(|stored| match stored {
         AcceptorRecord::Slot(_, Record::Promised(ballot)) => Some(ballot),
         _ => None,
@@ -161,12 +182,15 @@ async fn the_writer_serializes_racing_prepare_requests() {
 #[tokio::test]
 async fn queued_requests_share_one_commit() {
     let (disk, device) = (FaultyDisk::default(), Device::new(1));
-    let writer = start(&disk, AcceptorLimits::default());
+    let writer = start(&disk, AcceptorLimits::default()).await;
+    for number in 0..200 {
+        introduce(&writer, number).await;
+    }
     let before = disk.syncs();
     let requests = (0..200_u8).map(|number| {
         let (writer, device) = (writer.clone(), device.clone());
         tokio::spawn(async move {
-            let council = CouncilId([number; 16]);
+            let council = council(number);
             is_promised(&request(&writer, &device, council, device.prepare(1, 1)).await.unwrap())
         })
     });
@@ -190,22 +214,22 @@ async fn queued_requests_share_one_commit() {
 #[tokio::test]
 async fn a_disk_failure_stops_the_acceptor() {
     let (disk, device) = (FaultyDisk::default(), Device::new(1));
-    let writer = start(&disk, AcceptorLimits::default());
+    let writer = start(&disk, AcceptorLimits::default()).await;
     let (pushes, received) = sync::channel();
     writer.joined(9);
-    let watch = Some(TestWatcher { id: 9, pushes });
+    let watch = Some(TestWatcher { id: 9, key: Device::new(9).key.public(), pushes });
     writer
-        .request(COUNCIL, device.requester, AcceptorRequest::Fetch { after: Slot(0) }, watch, &Ed25519)
+        .request(council(1), device.requester, AcceptorRequest::Fetch { after: Slot(0) }, watch, &Ed25519)
         .await
         .unwrap();
-    assert!(is_promised(&request(&writer, &device, COUNCIL, device.prepare(1, 1)).await.unwrap()));
+    assert!(is_promised(&request(&writer, &device, council(1), device.prepare(1, 1)).await.unwrap()));
     let look = writer.inspector();
     assert_eq!(look.stopped(), None);
     disk.stop_syncing();
-    let accept = device.accept(COUNCIL, 1, 1, 0);
-    assert!(request(&writer, &device, COUNCIL, accept).await.is_err());
+    let accept = device.accept(council(1), 1, 1, 0);
+    assert!(request(&writer, &device, council(1), accept).await.is_err());
     let stopped =
-        request(&writer, &device, COUNCIL, AcceptorRequest::Fetch { after: Slot(0) }).await.unwrap_err();
+        request(&writer, &device, council(1), AcceptorRequest::Fetch { after: Slot(0) }).await.unwrap_err();
     assert!(stopped.to_string().contains("does not sync any more"), "{stopped}");
     assert_eq!(look.stopped(), Some(stopped.0.clone()));
     let sources = std::iter::successors(std::error::Error::source(&stopped), |error| error.source());
@@ -222,10 +246,11 @@ async fn a_disk_failure_stops_the_acceptor() {
 #[tokio::test]
 async fn an_evicted_council_keeps_its_promises() {
     let (disk, device) = (FaultyDisk::default(), Device::new(1));
-    let writer = start(&disk, AcceptorLimits { memory_bytes: 4000, ..AcceptorLimits::default() });
+    let writer = start(&disk, AcceptorLimits { memory_bytes: 4000, ..AcceptorLimits::default() }).await;
     for round in [2, 1] {
         for number in 0..50 {
-            let council = CouncilId([number; 16]);
+            let council = council(number);
+            introduce(&writer, number).await;
             let reply = request(&writer, &device, council, device.prepare(1, round)).await.unwrap();
             assert_eq!(is_promised(&reply), round == 2, "the acceptor keeps its promise");
             let reply =
@@ -238,15 +263,16 @@ async fn an_evicted_council_keeps_its_promises() {
 #[tokio::test]
 async fn a_full_acceptor_refuses_new_councils_and_keeps_the_others() {
     let (disk, device) = (FaultyDisk::default(), Device::new(1));
-    let council = Quota { slots: 3, bytes: 3000, ..Quota::default() };
-    let writer = start(&disk, AcceptorLimits { councils: 2, council, ..AcceptorLimits::default() });
-    let [first, second, third] = [1, 2, 3].map(|number| CouncilId([number; 16]));
+    let quota = Quota { slots: 3, bytes: 3000, ..Quota::default() };
+    let writer =
+        start(&disk, AcceptorLimits { councils: 2, council: quota, ..AcceptorLimits::default() }).await;
+    let [first, second, third] = [1, 2, 3].map(council);
+    introduce(&writer, 2).await;
     for council in [first, second] {
         assert!(is_promised(&request(&writer, &device, council, device.prepare(1, 1)).await.unwrap()));
     }
-    let reply = request(&writer, &device, third, device.prepare(1, 1)).await.unwrap();
-    assert_eq!(refusal(&reply), Some(RequestRefusal::TooManyCouncils));
-    let reply = request(&writer, &device, third, AcceptorRequest::Fetch { after: Slot(0) }).await.unwrap();
+    assert_eq!(refusal(&introduce(&writer, 3).await), Some(RequestRefusal::TooManyCouncils));
+    let reply = request(&writer, &device, third, AcceptorRequest::Collect).await.unwrap();
     assert_eq!(refusal(&reply), None, "a read does not count towards the limit");
 
     let accept = |slot, size| request(&writer, &device, first, device.accept(first, slot, 1, size));
@@ -272,14 +298,22 @@ async fn a_full_acceptor_refuses_new_councils_and_keeps_the_others() {
     assert!(is_accepted(&accept(1, 1600).await.unwrap()), "a repeated request for a stored slot is accepted");
 
     let snapshot = CouncilSnapshot { slot: Slot(3), bytes: vec![1; 100].into() };
-    let reply = request(&writer, &device, first, AcceptorRequest::Compact { snapshot }).await.unwrap();
-    assert!(matches!(reply, AcceptorReply::Compacted { slot: Slot(3), .. }));
+    for member in [&device, &Device::new(2)] {
+        let endorsement = Endorsement::sign(first, Slot(3), snapshot.digest(), Slot(0), &member.key);
+        request(&writer, member, first, AcceptorRequest::Endorse(endorsement)).await.unwrap();
+    }
+    let offer = AcceptorRequest::Compact { snapshot, certificate: Vec::new() };
+    let reply = request(&writer, &device, first, offer).await.unwrap();
+    assert!(matches!(reply, AcceptorReply::Report(report) if report.floor == Slot(3)), "{reply:?}");
     assert!(is_accepted(&accept(4, 1600).await.unwrap()), "the council has room after the compaction");
     let store = reopen(&disk, writer).await;
     assert_eq!((store.councils(), store.knows(&third)), (2, false));
     let usage = store.load(first).unwrap();
-    let [AcceptorRecord::Snapshot(snapshot), AcceptorRecord::Slot(Slot(4), Record::Accepted(vote))] =
-        &usage[..]
+    let [
+        AcceptorRecord::Snapshot(snapshot, _),
+        AcceptorRecord::Access(_),
+        AcceptorRecord::Slot(Slot(4), Record::Accepted(vote)),
+    ] = &usage[..]
     else {
         panic!("{usage:?}");
     };
@@ -289,20 +323,20 @@ async fn a_full_acceptor_refuses_new_councils_and_keeps_the_others() {
 #[tokio::test]
 async fn a_refused_request_changes_nothing() {
     let (disk, device, other) = (FaultyDisk::default(), Device::new(1), Device::new(2));
-    let writer = start(&disk, AcceptorLimits::default());
+    let writer = start(&disk, AcceptorLimits::default()).await;
     assert!(is_accepted(
-        &request(&writer, &device, COUNCIL, device.accept(COUNCIL, 1, 5, 64)).await.unwrap()
+        &request(&writer, &device, council(1), device.accept(council(1), 1, 5, 64)).await.unwrap()
     ));
     let before = disk.image();
     let [slot, ballot] = [Slot(1), Slot(2)].map(|slot| (slot, device.ballot(slot.0, 7)));
-    let good = device.value(COUNCIL, 1, 64);
+    let good = device.value(council(1), 1, 64);
     let accept = |ballot, value: &SlotValue| AcceptorRequest::Accept {
         slot: Slot(1),
         ballot,
         value: value.clone(),
         next: None,
     };
-    let another = CouncilId([8; 16]);
+    let another = council(8);
     let mut claimed = good.clone();
     claimed.author = other.key.public();
     let mail = AcceptorRequest::Post {
@@ -312,17 +346,17 @@ async fn a_refused_request_changes_nothing() {
     };
     let snapshot = CouncilSnapshot { slot: Slot(1), bytes: vec![0; CouncilSnapshot::MAX_BYTES + 1].into() };
     let wrong = [
-        (RequestRefusal::TooLarge, device.accept(COUNCIL, 1, 7, SlotValue::MAX_BYTES + 100)),
-        (RequestRefusal::TooLarge, AcceptorRequest::Compact { snapshot }),
+        (RequestRefusal::TooLarge, device.accept(council(1), 1, 7, SlotValue::MAX_BYTES + 100)),
+        (RequestRefusal::TooLarge, AcceptorRequest::Compact { snapshot, certificate: vec![] }),
         (RequestRefusal::TooLarge, mail),
         (RequestRefusal::Unsigned, accept(slot.1, &device.value(another, 1, 64))),
-        (RequestRefusal::Unsigned, accept(slot.1, &device.value(COUNCIL, 2, 64))),
+        (RequestRefusal::Unsigned, accept(slot.1, &device.value(council(1), 2, 64))),
         (RequestRefusal::Unsigned, accept(slot.1, &claimed)),
         (
             RequestRefusal::Unsigned,
             AcceptorRequest::Decided {
                 slot: Slot(1),
-                vote: Vote { ballot: slot.1, value: device.value(COUNCIL, 2, 0) },
+                vote: Vote { ballot: slot.1, value: device.value(council(1), 2, 0) },
             },
         ),
         (RequestRefusal::ForeignBallot, accept(other.ballot(1, 7), &good)),
@@ -347,21 +381,21 @@ async fn a_refused_request_changes_nothing() {
         ),
     ];
     for (why, wrong) in wrong {
-        let reply = request(&writer, &device, COUNCIL, wrong.clone()).await.unwrap();
+        let reply = request(&writer, &device, council(1), wrong.clone()).await.unwrap();
         assert_eq!(refusal(&reply), Some(why), "{wrong:?}");
     }
     assert!(disk.image() == before, "a refused request does not change the disk");
-    assert!(is_accepted(&request(&writer, &device, COUNCIL, accept(slot.1, &good)).await.unwrap()));
+    assert!(is_accepted(&request(&writer, &device, council(1), accept(slot.1, &good)).await.unwrap()));
 }
 
 #[tokio::test]
 async fn a_watcher_receives_votes_until_it_disconnects() {
     let (disk, device) = (FaultyDisk::default(), Device::new(1));
-    let writer = start(&disk, AcceptorLimits { watchers: 2, ..AcceptorLimits::default() });
+    let writer = start(&disk, AcceptorLimits { watchers: 2, ..AcceptorLimits::default() }).await;
     let connections: Vec<_> = (0..4)
         .map(|id| {
             let (pushes, received) = sync::channel();
-            (TestWatcher { id, pushes }, received)
+            (TestWatcher { id, key: device.key.public(), pushes }, received)
         })
         .collect();
     let mut watchers = Vec::new();
@@ -372,20 +406,32 @@ async fn a_watcher_receives_votes_until_it_disconnects() {
             writer.joined(id);
         }
         writer
-            .request(COUNCIL, requester, AcceptorRequest::Fetch { after: Slot(0) }, Some(watcher), &Ed25519)
+            .request(
+                council(1),
+                requester,
+                AcceptorRequest::Fetch { after: Slot(0) },
+                Some(watcher),
+                &Ed25519,
+            )
             .await
             .unwrap();
         watchers.push(received);
     }
     assert_eq!(
-        writer.watchers(COUNCIL),
+        writer.watchers(council(1)),
         2,
         "the third watcher exceeds the limit, and the fourth had disconnected"
     );
     let vote = |slot, from: u32| {
         let (pushes, _) = sync::channel();
-        let accept = device.accept(COUNCIL, slot, 1, 0);
-        writer.request(COUNCIL, requester, accept, Some(TestWatcher { id: from, pushes }), &Ed25519)
+        let accept = device.accept(council(1), slot, 1, 0);
+        writer.request(
+            council(1),
+            requester,
+            accept,
+            Some(TestWatcher { id: from, key: requester.key, pushes }),
+            &Ed25519,
+        )
     };
     vote(1, 0).await.unwrap();
     vote(1, 0).await.unwrap();
@@ -394,7 +440,9 @@ async fn a_watcher_receives_votes_until_it_disconnects() {
     vote(3, 7).await.unwrap();
     let slots = |number: usize| {
         let slot = |push: LinkPush| match push.reply {
-            AcceptorReply::Voted { slot, .. } if push.incarnation == 42 && push.council == COUNCIL => slot.0,
+            AcceptorReply::Voted { slot, .. } if push.incarnation == 42 && push.council == council(1) => {
+                slot.0
+            }
             other => panic!("{other:?}"),
         };
         watchers[number].try_iter().map(slot).collect::<Vec<_>>()
@@ -402,4 +450,36 @@ async fn a_watcher_receives_votes_until_it_disconnects() {
     assert_eq!(slots(0), [2, 3], "a voter receives no push of its own vote");
     assert_eq!(slots(1), [1, 2], "a watcher receives each vote once until it disconnects");
     assert!(slots(2).is_empty() && slots(3).is_empty());
+}
+
+/// The watcher is a member that is removed between two votes.
+#[tokio::test]
+async fn pushes_to_a_removed_member_end() {
+    let (disk, device, removed) = (FaultyDisk::default(), Device::new(1), Device::new(2));
+    let writer = start(&disk, AcceptorLimits::default()).await;
+    let (pushes, received) = sync::channel();
+    writer.joined(2);
+    let watcher = TestWatcher { id: 2, key: removed.key.public(), pushes };
+    let fetch = || AcceptorRequest::Fetch { after: Slot(0) };
+    let watch = async || {
+        writer.request(council(1), removed.requester, fetch(), Some(watcher.clone()), &Ed25519).await.unwrap()
+    };
+    watch().await;
+    assert!(is_accepted(
+        &request(&writer, &device, council(1), device.accept(council(1), 1, 1, 0)).await.unwrap()
+    ));
+    assert!(matches!(received.try_recv(), Ok(push) if matches!(push.reply, AcceptorReply::Voted { .. })));
+
+    let batch = Batch { previous: Digest::default(), operations: vec![], withdrawn: vec![], nonce: 1 };
+    let change = AccessChange { after: Slot(0), added: vec![], removed: vec![removed.key.public()] };
+    let value = SlotValue::sign(council(1), Slot(1), &batch, Some(change), false, &device.key).unwrap();
+    let changes = value.signed_access(Slot(1)).into_iter().collect();
+    let reply = request(&writer, &device, council(1), AcceptorRequest::Access { changes }).await.unwrap();
+    assert_eq!(refusal(&reply), None);
+    watch().await;
+    assert!(is_accepted(
+        &request(&writer, &device, council(1), device.accept(council(1), 2, 1, 0)).await.unwrap()
+    ));
+    assert!(received.try_recv().is_err(), "no push after the removal");
+    assert_eq!(writer.watchers(council(1)), 0);
 }

@@ -6,14 +6,12 @@ use holdoff_paxos::slot::{AcceptReply, PromiseReply, Vote};
 use holdoff_paxos::{Ballot, NodeId, Slot};
 
 use crate::device::{Device, DeviceStep, Input, Mail, Options, Output, Record};
-use crate::machine::{AcceptorInfo, CouncilChange, Machine, Members};
+use crate::machine::{AcceptorInfo, CouncilChange, Effect, Machine, Members};
 use crate::simulation::TestSigner;
 use crate::{
-    AcceptorReply, AcceptorRequest, Batch, CouncilId, CouncilState, OperationId, PublicKey, SignedOperation,
-    Signer, SlotValue,
+    AcceptorReply, AcceptorRequest, Batch, CouncilState, OperationId, PublicKey, SignedOperation, Signer,
+    SlotValue,
 };
-
-const COUNCIL: CouncilId = CouncilId([7; 16]);
 
 pub(super) struct Bench {
     pub(super) device: Device<Members>,
@@ -66,7 +64,7 @@ impl Bench {
         };
         let mut members = Members::create(mine, "me", (201..204).map(acceptor)).unwrap();
         members.admit(others, "other");
-        let state = CouncilState::new(COUNCIL, members);
+        let state = CouncilState::found(members, [7; 16]);
         let [signer, verifier] = [TestSigner(mine); 2];
         Device::new(NodeId::derive(mine.as_bytes(), 1), Box::new(signer), Box::new(verifier), state, options)
     }
@@ -317,10 +315,15 @@ impl Bench {
         change: &CouncilChange,
     ) -> SlotValue {
         let body = postcard::to_allocvec(change).unwrap().into();
-        let operation = SignedOperation::sign(COUNCIL, id(number), state.applied(), body, &by);
+        let council = state.council();
+        let operation = SignedOperation::sign(council, id(number), state.applied(), body, &by);
+        let mut machine = state.machine().clone();
+        let compacts = state.check(&mut machine, &operation, &by) == Ok(Effect::Compact);
         let batch =
             Batch { previous: state.chain(), operations: vec![operation], withdrawn: Vec::new(), nonce: 1 };
-        SlotValue::sign(COUNCIL, state.applied().next(), &batch, &by as &dyn Signer).unwrap()
+        let access = state.access_change(&machine);
+        SlotValue::sign(council, state.applied().next(), &batch, access, compacts, &by as &dyn Signer)
+            .unwrap()
     }
 }
 

@@ -3,7 +3,7 @@
 use super::bench::{Bench, add, id};
 use super::*;
 use crate::machine::CouncilChange;
-use crate::{AcceptorRequest, CouncilSnapshot, PublicKey};
+use crate::{AcceptorReport, AcceptorRequest, CouncilSnapshot, PublicKey};
 
 fn submit(number: u64, mail: Option<Mail>) -> Input<CouncilChange> {
     Input::Submit { id: id(number), change: add(number), mail, deadline_us: u64::MAX }
@@ -163,10 +163,12 @@ fn mail_is_posted_when_a_majority_of_the_current_acceptors_has_it() {
 fn passes(bench: &mut Bench, slots: u64) -> Vec<Output> {
     let bytes = bench.device.state().snapshot().bytes;
     let snapshot = CouncilSnapshot { slot: Slot(bench.device.state().applied().0 + slots), bytes };
+    let (floor, digest) = (snapshot.slot, snapshot.digest());
+    let report = AcceptorReport { floor, digest, ..AcceptorReport::default() };
     for acceptor in 0..2 {
-        bench.reply(acceptor, AcceptorReply::Compacted { slot: snapshot.slot, digest: snapshot.digest() });
+        bench.reply(acceptor, AcceptorReply::Report(report));
     }
-    bench.reply(0, AcceptorReply::Snapshot(snapshot))
+    bench.reply(0, AcceptorReply::Snapshot { snapshot, certificate: Vec::new() })
 }
 
 #[test]

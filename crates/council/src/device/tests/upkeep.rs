@@ -1,16 +1,18 @@
 //! Tests of compactions and snapshots from the view of one device.
 
+use holdoff_paxos::slot::PromiseReply;
+
 use super::bench::{Bench, add, id};
 use super::*;
 use crate::machine::CouncilChange;
-use crate::{AcceptorRequest, CouncilSnapshot, Digest};
+use crate::{AcceptorReport, AcceptorRequest, CouncilSnapshot};
 
 const SECOND: u64 = 1_000 * MS;
 
 /// Returns the acceptors to which the device sent a snapshot, with the slot of the snapshot.
 fn snapshots_sent(outputs: &[Output]) -> Vec<(NodeId, Slot)> {
     let snapshots_sent = outputs.iter().filter_map(|output| match output {
-        Output::Send { to, request: AcceptorRequest::Compact { snapshot } } => Some((*to, snapshot.slot)),
+        Output::Send { to, request: AcceptorRequest::Compact { snapshot, .. } } => Some((*to, snapshot.slot)),
         _ => None,
     });
     snapshots_sent.collect()
@@ -30,7 +32,7 @@ fn ended(outputs: &[Output]) -> usize {
 
 /// Creates an acceptor's report of the last slot of its snapshot.
 fn floor(slot: Slot) -> AcceptorReply {
-    AcceptorReply::Compacted { slot, digest: Digest::default() }
+    AcceptorReply::Report(AcceptorReport { floor: slot, ..AcceptorReport::default() })
 }
 
 fn eager() -> Options {
@@ -118,24 +120,34 @@ fn a_compaction_that_another_device_made_is_dropped() {
 }
 
 #[test]
-fn a_full_acceptor_receives_a_snapshot_before_the_compaction() {
+fn a_full_council_decides_a_compaction_first() {
     let mut bench = Bench::new();
     bench.decide(1, add(1), None);
     bench.submit(2);
-    let full = || AcceptorReply::Refused { slot: Some(Slot(2)), why: RequestRefusal::Full };
-    bench.reply(1, full());
-    bench.reply(2, full());
-    let sent = snapshots_sent(&bench.wait(2 * SECOND));
-    let expected: Vec<_> = bench.acceptors[1..].iter().map(|acceptor| (*acceptor, Slot(1))).collect();
-    assert_eq!(sent, expected, "each full acceptor receives one snapshot, the other acceptor receives none");
-    // The acceptors have room now.
-    bench.reply(1, floor(Slot(1)));
-    bench.reply(2, floor(Slot(1)));
-    bench.win();
-    if bench.device.state().compacted() == Slot(0) {
-        bench.win();
+    bench.promise(0);
+    bench.promise(1);
+    assert!(bench.accepted_value().is_some() && !proposes_compaction(&bench));
+    for acceptor in 0..2 {
+        let why = RequestRefusal::Full;
+        bench.reply(acceptor, AcceptorReply::Refused { slot: Some(Slot(2)), why });
     }
-    assert!(bench.device.state().compacted() > Slot(1), "the compaction is decided");
+    let ballot = loop {
+        match bench.prepared() {
+            Some(ballot) if ballot.attempt() > 1 => break ballot,
+            _ => drop(bench.wait_out()),
+        }
+    };
+    for acceptor in 0..2 {
+        let reply = PromiseReply::Promise { ballot, accepted: None };
+        let (slot, latest) = (Slot(2), Slot(1));
+        bench.reply(acceptor, AcceptorReply::Promise { slot, reply, announced: Vec::new(), latest });
+    }
+    let value = bench.accepted_value().expect("the device proposes the compaction");
+    assert!(proposes_compaction(&bench) && value.compacts);
+    assert_eq!(value.batch().unwrap().operations.len(), 1, "no other operation has room");
+    bench.accept_all();
+    assert_eq!(bench.device.state().compacted(), Slot(2));
+    assert_eq!(bench.device.pending().count(), 1);
 }
 
 #[test]
@@ -203,16 +215,41 @@ fn a_snapshot_needs_a_majority_of_the_current_acceptors() {
     let mut bench = Bench::new();
     let bytes = bench.device.state().snapshot().bytes;
     let snapshot = CouncilSnapshot { slot: Slot(50), bytes };
-    let report = || AcceptorReply::Compacted { slot: Slot(50), digest: snapshot.digest() };
+    let report = AcceptorReport { floor: Slot(50), digest: snapshot.digest(), ..AcceptorReport::default() };
+    let report = || AcceptorReply::Report(report);
     let requests_snapshot = |outputs: &[Output]| {
-        outputs.iter().any(|output| matches!(output, Output::Send { request: AcceptorRequest::Snapshot, .. }))
+        outputs
+            .iter()
+            .any(|output| matches!(output, Output::Send { request: AcceptorRequest::Snapshot { .. }, .. }))
     };
     assert!(!requests_snapshot(&bench.reply(0, report())));
     bench.lose(1, &CouncilChange::RemoveAcceptor(bench.acceptors[0]));
     assert!(!requests_snapshot(&bench.reply(1, report())), "the report of a removed acceptor does not count");
-    bench.reply(1, AcceptorReply::Snapshot(snapshot.clone()));
+    let reply = || AcceptorReply::Snapshot { snapshot: snapshot.clone(), certificate: Vec::new() };
+    bench.reply(1, reply());
     assert_eq!(bench.device.state().applied(), Slot(1));
     assert!(requests_snapshot(&bench.reply(2, report())));
-    bench.reply(2, AcceptorReply::Snapshot(snapshot.clone()));
+    bench.reply(2, reply());
     assert_eq!(bench.device.state().applied(), Slot(50));
+}
+
+#[test]
+fn every_device_endorses_a_compaction_where_its_endorsement_is_missing() {
+    let mut bench = Bench::new();
+    bench.reply(0, floor(Slot(0)));
+    let endorsed = |outputs: &[Output]| -> Vec<_> {
+        let endorsed = outputs.iter().filter_map(|output| match output {
+            Output::Send { to, request: AcceptorRequest::Endorse(it) } => Some((*to, it.slot, it.digest)),
+            _ => None,
+        });
+        endorsed.collect()
+    };
+    let outputs = bench.lose(1, &CouncilChange::Compact { since: Slot(0) });
+    let digest = bench.device.state().snapshot().digest();
+    assert_eq!(endorsed(&outputs), [(bench.acceptors[0], Slot(1), digest)]);
+    bench.lose(2, &add(2));
+    assert_eq!(endorsed(&bench.reply(1, floor(Slot(0)))), [(bench.acceptors[1], Slot(1), digest)]);
+    let report = AcceptorReport { endorsed: digest, ..AcceptorReport::default() };
+    assert_eq!(endorsed(&bench.reply(1, AcceptorReply::Report(report))), []);
+    assert_eq!(endorsed(&bench.reply(1, floor(Slot(1)))), []);
 }

@@ -103,7 +103,10 @@ fn record(rng: &mut Rng) -> Record<Change> {
             let withdrawn = vec![OperationId([3; 16]); rng.usize(0..60)];
             let batch =
                 Batch { previous: Digest([1; 32]), operations: Vec::new(), withdrawn, nonce: rng.u64(..) };
-            Record::Applied { slot, value: SlotValue::sign(COUNCIL, slot, &batch, &NoSigner).unwrap() }
+            Record::Applied {
+                slot,
+                value: SlotValue::sign(COUNCIL, slot, &batch, None, false, &NoSigner).unwrap(),
+            }
         }
         9 => Record::Snapshot(snapshot(rng)),
         10 => Record::Mail { id, mail },

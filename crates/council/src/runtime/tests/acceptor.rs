@@ -47,14 +47,26 @@ impl Acceptor {
         PeerAddress { key: self.key, address: self.address.clone() }
     }
 
-    /// Returns whether the first slot is only in the snapshot.
-    pub(super) async fn has_compacted(&self, council: CouncilId) -> bool {
-        let unlisted = SecretKey::generate().unwrap();
-        let (link, _) = link(&unlisted, self.key, &self.address, &LinkOptions::default()).unwrap();
+    /// Returns whether the first slot is only in the snapshot, as the acceptor reports to this member.
+    pub(super) async fn has_compacted(&self, council: CouncilId, member: &SecretKey) -> bool {
+        let (link, _) = link(member, self.key, &self.address, &LinkOptions::default()).unwrap();
         let request = AcceptorRequest::Fetch { after: Slot(0) };
         let reply: LinkReply =
             link.call_value(&LinkRequest::Council { incarnation: 0, council, request }).await.unwrap();
-        matches!(reply.replies.as_slice(), [AcceptorReply::Compacted { .. }])
+        matches!(reply.replies.as_slice(), [AcceptorReply::Report(_)])
+    }
+
+    /// Returns the last slot in which the acceptor has accepted a value, as it reports to this member.
+    pub(super) async fn latest(&self, council: CouncilId, member: &SecretKey) -> Slot {
+        let (link, _) = link(member, self.key, &self.address, &LinkOptions::default()).unwrap();
+        let request = AcceptorRequest::Fetch { after: Slot(0) };
+        let reply: LinkReply =
+            link.call_value(&LinkRequest::Council { incarnation: 0, council, request }).await.unwrap();
+        let latest = reply.replies.iter().find_map(|reply| match reply {
+            AcceptorReply::History { latest, .. } => Some(*latest),
+            _ => None,
+        });
+        latest.unwrap_or_default()
     }
 
     /// Returns the number of mail messages for this key.
