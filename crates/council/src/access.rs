@@ -19,12 +19,12 @@ pub struct Founding {
     /// A random number, which distinguishes councils with the same members and acceptors.
     pub nonce: [u8; 16],
     /// The history from which the council was recovered, if it was.
-    pub recovered: Option<Recovered>,
+    pub recovered: Option<RecoveredFrom>,
 }
 
 /// The end of a council that has lost a majority of its acceptors for good. The council that continues it is founded on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Recovered {
+pub struct RecoveredFrom {
     /// The council.
     pub council: CouncilId,
     /// The last slot of its history. The slots of the council that continues it come after it.
@@ -65,7 +65,7 @@ impl Founding {
     pub fn council(&self) -> CouncilId {
         let members: Vec<&[u8]> = self.members.iter().map(|key| &key.as_bytes()[..]).collect();
         let recovered = self.recovered.map_or_else(Digest::default, |recovered| {
-            let Recovered { council, slot, chain } = recovered;
+            let RecoveredFrom { council, slot, chain } = recovered;
             Digest::of(&[b"holdoff recovered", &council.0, &slot.0.to_le_bytes(), &chain.0])
         });
         let fixed = [b"holdoff founding", &self.state.0[..], &self.nonce, &recovered.0];

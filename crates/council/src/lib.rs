@@ -17,7 +17,7 @@ mod state;
 mod value;
 mod wire;
 
-pub use access::{Access, AccessChange, Closing, Endorsement, Founding, Recovered, SignedAccess};
+pub use access::{Access, AccessChange, Closing, Endorsement, Founding, RecoveredFrom, SignedAccess};
 pub use council_acceptor::{AcceptorRecord, AddressedReply, CouncilAcceptor, Quota, Recipient, Requester};
 pub use device::{
     AttemptReserve, Device, DeviceCounters, DeviceStep, Input, Mail, NotCommitted, Options, Outcome, Output,

@@ -45,7 +45,7 @@ pub use events::{CouncilEvent, EventSubscription};
 pub use founding::identify_acceptor;
 pub use holdoff_net::PeerAddress;
 pub use joining::{Joined, Joining};
-pub use recovering::Recovery;
+pub use recovering::RecoveredCouncil;
 
 use crate::machine::{AcceptorInfo, CouncilChange, InvalidOperation, Machine, Members, Revalidation};
 use crate::{

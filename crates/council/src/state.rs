@@ -10,7 +10,7 @@ use crate::machine::{Effect, InvalidOperation, Machine, Position};
 use crate::value::Batch;
 use crate::{
     AcceptorRequest, AccessChange, CouncilId, CouncilSnapshot, Digest, Founding, OperationId, PublicKey,
-    Recovered, SignedAccess, SignedOperation, SlotValue, Verifier,
+    RecoveredFrom, SignedAccess, SignedOperation, SlotValue, Verifier,
 };
 
 /// The machine after a slot, with the data needed to continue. At the same slot it is equal on every device.
@@ -117,7 +117,7 @@ impl<M: Machine> CouncilState<M> {
     #[must_use]
     pub fn recover(&self, machine: M, nonce: [u8; 16]) -> Self {
         let Self { council, applied, chain, .. } = *self;
-        let founding = founding(&machine, nonce, Some(Recovered { council, slot: applied, chain }));
+        let founding = founding(&machine, nonce, Some(RecoveredFrom { council, slot: applied, chain }));
         let council = founding.council();
         let mut state = Self {
             council,
@@ -425,7 +425,7 @@ impl<M: Machine> CouncilState<M> {
     }
 }
 
-fn founding<M: Machine>(machine: &M, nonce: [u8; 16], recovered: Option<Recovered>) -> Founding {
+fn founding<M: Machine>(machine: &M, nonce: [u8; 16], recovered: Option<RecoveredFrom>) -> Founding {
     let state = Digest::of(&[b"holdoff state", &machine.snapshot()]);
     Founding { members: machine.member_keys(), state, nonce, recovered }
 }
@@ -552,7 +552,7 @@ mod tests {
         let largest = SnapshotContent {
             founding: Founding {
                 members: state.machine().member_keys(),
-                recovered: Some(Recovered {
+                recovered: Some(RecoveredFrom {
                     council: state.council(),
                     slot: Slot(u64::MAX),
                     chain: state.chain(),

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use holdoff_council::machine::Members;
-use holdoff_council::runtime::{Council, Recovery, Settings};
+use holdoff_council::runtime::{Council, RecoveredCouncil, Settings};
 use holdoff_net::{LinkOptions, PeerAddress};
 
 use super::read_exit_code;
@@ -30,7 +30,7 @@ pub(super) async fn recover(
     let device = Council::<Members>::open(directory, Settings::default())?;
     let is_posted = device.settle(deadline).await?;
     device.close().await;
-    let Recovery { council, from, unproven, lost } = recovery;
+    let RecoveredCouncil { council, from, unproven, lost } = recovery;
     let mut out = anstream::stdout();
     if json {
         let lost: Vec<_> = lost.iter().map(|acceptor| acceptor.key).collect();

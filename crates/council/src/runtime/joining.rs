@@ -19,7 +19,7 @@ use crate::acceptor::{LinkReply, LinkRequest};
 use crate::machine::{AcceptorInfo, Machine, Members};
 use crate::{
     AcceptorReply, AcceptorRequest, CouncilId, CouncilSnapshot, CouncilState, Device, Digest, Ed25519, Input,
-    NodeId, Options, PublicKey, Recovered,
+    NodeId, Options, PublicKey, RecoveredFrom,
 };
 
 /// The interval at which the device looks for an invitation.
@@ -35,7 +35,7 @@ pub struct Joining {
     key: SecretKey,
     public: PublicKey,
     /// The state of the device in a council that was recovered since.
-    before: Option<Recovered>,
+    before: Option<RecoveredFrom>,
 }
 
 /// The council that a device has joined.
@@ -66,7 +66,7 @@ impl Joining {
         let identity = store.identity()?.ok_or_else(|| Error::NotADevice(folder.path().to_owned()))?;
         let (device, key) = open_device::<Members>(&folder, &store, &identity, &Settings::default())?;
         let (state, public) = (device.state(), key.public());
-        let before = Recovered { council: state.council(), slot: state.applied(), chain: state.chain() };
+        let before = RecoveredFrom { council: state.council(), slot: state.applied(), chain: state.chain() };
         Ok(Self { folder, store, key, public, before: Some(before) })
     }
 

@@ -22,17 +22,17 @@ use crate::acceptor::{LinkReply, LinkRequest};
 use crate::device::is_majority;
 use crate::machine::{AcceptorInfo, Machine, Members};
 use crate::{
-    AcceptorReply, AcceptorRequest, Closing, CouncilId, CouncilState, Record, Recovered, RequestRefusal,
+    AcceptorReply, AcceptorRequest, Closing, CouncilId, CouncilState, Record, RecoveredFrom, RequestRefusal,
     Slot, SlotValue,
 };
 
 /// The result of a recovery.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Recovery {
+pub struct RecoveredCouncil {
     /// The new council.
     pub council: CouncilId,
     /// The history from which it continues.
-    pub from: Recovered,
+    pub from: RecoveredFrom,
     /// The number of its last slots that a survivor has accepted, and that no survivor knows to be decided.
     pub unproven: u64,
     /// The acceptors that did not answer. Decisions that only they know are lost.
@@ -51,7 +51,7 @@ impl Council<Members> {
         path: impl AsRef<Path>,
         acceptors: &[PeerAddress],
         options: &LinkOptions,
-    ) -> Result<Recovery, Error> {
+    ) -> Result<RecoveredCouncil, Error> {
         let folder = Folder::find(path.as_ref())?;
         let store = Store::open(&folder.store_path())?;
         let identity = store.identity()?.ok_or_else(|| Error::NotADevice(folder.path().to_owned()))?;
@@ -72,7 +72,7 @@ impl Council<Members> {
         }
         let mut nonce = [0; 16];
         getrandom::fill(&mut nonce).map_err(DiskError::new)?;
-        let from = Recovered { council: state.council(), slot: state.applied(), chain: state.chain() };
+        let from = RecoveredFrom { council: state.council(), slot: state.applied(), chain: state.chain() };
         let state = state.recover(state.machine().with_acceptors(identified)?, nonce);
         for address in acceptors {
             introduce(&key, store.incarnation(), address, &state, options).await?;
@@ -87,7 +87,7 @@ impl Council<Members> {
         }
         store.put_all(invitations)?;
         store.initialize(&DeviceIdentity { council: state.council(), key: me }, &state.snapshot())?;
-        Ok(Recovery { council: state.council(), from, unproven, lost: survivors.lost })
+        Ok(RecoveredCouncil { council: state.council(), from, unproven, lost: survivors.lost })
     }
 }
 

@@ -2,7 +2,11 @@
 
 use super::*;
 
-async fn rejoin(folder: &Path, recovery: &Recovery, at: &[PeerAddress]) -> Result<Council<Members>, Error> {
+async fn rejoin(
+    folder: &Path,
+    recovery: &RecoveredCouncil,
+    at: &[PeerAddress],
+) -> Result<Council<Members>, Error> {
     let joining = Joining::open_recovered(folder)?;
     joining.wait::<Members>(recovery.council, at, None, SOON, &LinkOptions::default()).await?;
     drop(joining);
