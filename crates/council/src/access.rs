@@ -81,7 +81,12 @@ impl Founding {
     /// Returns the request that introduces the new council to an acceptor.
     pub fn introduction(&self) -> AcceptorRequest {
         let members = self.members.iter().copied().collect();
-        AcceptorRequest::Introduce { founding: self.clone(), access: self.base(), members }
+        AcceptorRequest::Introduce {
+            founding: self.clone(),
+            access: self.base(),
+            members,
+            changes: Vec::new(),
+        }
     }
 
     /// Returns the slot before the first one.
@@ -107,6 +112,12 @@ impl AccessChange {
         let added: Vec<_> = new.difference(old).copied().collect();
         let removed: Vec<_> = old.difference(new).copied().collect();
         (!added.is_empty() || !removed.is_empty()).then_some(Self { after, added, removed })
+    }
+
+    /// Restores the members before the change.
+    pub(crate) fn undo(&self, members: &mut BTreeSet<PublicKey>) {
+        members.retain(|key| !self.added.contains(key));
+        members.extend(&self.removed);
     }
 
     /// Returns the number of keys that become members or stop being members.
@@ -184,8 +195,7 @@ impl Endorsement {
 /// The members that an acceptor knows.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Access {
-    /// The slot with which a member has introduced the council. The acceptor may not know who had to endorse a snapshot of the
-    /// slots up to it, so it counts its room from here.
+    /// The slot before the first one.
     pub(crate) base: Slot,
     /// The slot of the last change.
     slot: Slot,
@@ -222,7 +232,7 @@ impl Access {
         let members: BTreeSet<_> = members.into_iter().collect();
         let is_known = slot > founding.base() || members == founding.members;
         let is_sane = slot >= founding.base() && !members.is_empty() && members.len() <= MAX_MEMBERS;
-        let access = || Self { base: slot, slot, members, changes: VecDeque::new(), closed: None };
+        let access = || Self { base: founding.base(), slot, members, changes: VecDeque::new(), closed: None };
         (is_founding && is_known && is_sane).then(access)
     }
 
@@ -254,8 +264,7 @@ impl Access {
     pub(crate) fn is_majority<'k>(&self, slot: Slot, keys: impl Iterator<Item = &'k PublicKey>) -> bool {
         let mut members = self.members.clone();
         for (_, change) in self.changes.iter().rev().take_while(|(changed, _)| *changed > slot) {
-            members.retain(|key| !change.added.contains(key));
-            members.extend(&change.removed);
+            change.undo(&mut members);
         }
         keys.filter(|key| members.contains(*key)).count() * 2 > members.len()
     }

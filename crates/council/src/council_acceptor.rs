@@ -198,8 +198,9 @@ impl CouncilAcceptor {
     ) -> DeferredReplies {
         let slot = slot_of(&request);
         let answered = self.check_access(requester, &request).and_then(|()| match request {
-            AcceptorRequest::Introduce { founding, access, members } => {
-                self.introduce(requester, &founding, access, members)
+            AcceptorRequest::Introduce { founding, access, members, changes } => {
+                let introduced = Access::introduced(&founding, self.council, access, members);
+                self.introduce(requester, introduced, &changes, verifier)
             }
             AcceptorRequest::Access { changes } => self.change_access(requester, &changes, verifier),
             AcceptorRequest::Prepare { slot, ballot, announce } => {
@@ -575,14 +576,13 @@ impl CouncilAcceptor {
     /// Checks that there is room for a value of this size in this slot, in place of the previous one. Values that compact
     /// have a reserve beyond the quota, because only a compaction frees a full council.
     ///
-    /// The limit is a range of slots after the snapshot, or after the slot with which a member introduced the council, not a
-    /// number. So acceptors with the same snapshot have room for the same slots, and
+    /// The limit is a range of slots, not a number. So acceptors with the same snapshot have room for the same slots, and
     /// all devices can learn every slot that was decided before the council became full.
     fn check_room(&self, slot: Slot, bytes: usize, compacts: bool) -> Result<(), RequestRefusal> {
         let [slots, most] = [self.quota.slots, self.quota.bytes]
             .map(|quota| if compacts { with_reserve(quota) } else { quota });
-        let is_near = |first: Slot| slot > first && slot.0 - first.0 <= slots as u64;
-        let has_place = is_near(self.floor()) || self.access.as_ref().is_some_and(|it| is_near(it.base));
+        let floor = self.floor().max(self.access.as_ref().map_or(Slot(0), |access| access.base));
+        let has_place = slot.0.saturating_sub(floor.0) <= slots as u64;
         let before = self.weight(slot).unwrap_or(0);
         let fits = bytes <= before || self.bytes - before + bytes <= most;
         if has_place && fits { Ok(()) } else { Err(RequestRefusal::Full) }

@@ -186,10 +186,14 @@ impl<M: Machine> CouncilState<M> {
         later.map_or(self.access, |decided| decided.change.after)
     }
 
-    /// Returns the request that introduces the council to an acceptor.
+    /// Returns the request that introduces the council to an acceptor: the members before the remembered changes, and the
+    /// changes. So the acceptor knows who had to endorse the snapshots of that time.
     pub(crate) fn introduction(&self) -> AcceptorRequest {
-        let (founding, members) = (self.founding.clone(), self.machine.member_keys().into_iter().collect());
-        AcceptorRequest::Introduce { founding, access: self.access, members }
+        let (mut members, founding) = (self.machine.member_keys(), self.founding.clone());
+        self.changes.iter().rev().for_each(|decided| decided.change.undo(&mut members));
+        let access = self.changes.front().map_or(self.access, |first| first.change.after);
+        let (members, changes) = (members.into_iter().collect(), self.changes.iter().cloned().collect());
+        AcceptorRequest::Introduce { founding, access, members, changes }
     }
 
     /// Returns the changes of the members after the change in this slot. Returns none if they are not remembered, or if

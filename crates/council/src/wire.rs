@@ -25,10 +25,12 @@ pub enum AcceptorRequest {
     Introduce {
         /// The founding record.
         founding: Founding,
-        /// The slot of the last change of the members. Slot 0 if these are the first members.
+        /// The slot of a change of the members, or the slot before the first one.
         access: Slot,
         /// The members after that slot.
         members: Vec<PublicKey>,
+        /// The decided changes after that slot.
+        changes: Vec<SignedAccess>,
     },
     /// Reports decided changes of the members that the acceptor may have missed, in order. Reply: [`AcceptorReply::Report`].
     Access {
@@ -128,7 +130,9 @@ impl AcceptorRequest {
             Self::Accept { slot, value, .. } | Self::Decided { slot, vote: Vote { value, .. } } => {
                 value.is_signed(council, *slot, verifier)
             }
-            Self::Access { changes } => changes.iter().all(|decided| decided.is_signed(council, verifier)),
+            Self::Access { changes } | Self::Introduce { changes, .. } => {
+                changes.iter().all(|decided| decided.is_signed(council, verifier))
+            }
             Self::Compact { certificate, .. } => {
                 certificate.iter().all(|endorsement| endorsement.is_signed(council, verifier))
             }
@@ -342,8 +346,11 @@ pub struct LinkMessage {
 
 impl EncodedSize for LinkMessage {
     fn encoded_bytes(&self) -> usize {
-        /// More than the size of the fixed fields of a request, and of those of an operation.
+        /// More than the size of the fixed fields of a request, and of those of an operation or a change.
         const FIXED: usize = 512;
+        let encoded_changes = |changes: &[SignedAccess]| -> usize {
+            changes.iter().map(|decided| FIXED + decided.change.keys() * size_of::<PublicKey>()).sum()
+        };
         let variable = match &self.request {
             AcceptorRequest::Prepare { announce, .. } => {
                 announce.iter().map(|operation| FIXED + operation.body.len()).sum()
@@ -354,12 +361,10 @@ impl EncodedSize for LinkMessage {
                 snapshot.bytes.len() + certificate.len() * size_of::<Endorsement>()
             }
             AcceptorRequest::Post { message, .. } => message.len(),
-            AcceptorRequest::Introduce { founding, members, .. } => {
-                (founding.members.len() + members.len()) * size_of::<PublicKey>()
+            AcceptorRequest::Introduce { founding, members, changes, .. } => {
+                (founding.members.len() + members.len()) * size_of::<PublicKey>() + encoded_changes(changes)
             }
-            AcceptorRequest::Access { changes } => {
-                changes.iter().map(|decided| FIXED + decided.change.keys() * size_of::<PublicKey>()).sum()
-            }
+            AcceptorRequest::Access { changes } => encoded_changes(changes),
             AcceptorRequest::Fetch { .. }
             | AcceptorRequest::Snapshot { .. }
             | AcceptorRequest::Endorse(_)

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use holdoff_paxos::{Deferred, Slot};
 
 use super::{AcceptorRecord, CouncilAcceptor, DeferredReplies, Requester, to_requester};
+use crate::access::Standing;
 use crate::{
-    AcceptorReply, Access, Closing, CouncilSnapshot, Digest, Endorsement, Founding, PublicKey,
-    RequestRefusal, SignedAccess, Verifier,
+    AcceptorReply, Access, Closing, CouncilSnapshot, Digest, Endorsement, PublicKey, RequestRefusal,
+    SignedAccess, Verifier,
 };
 
 /// A snapshot that replaces the slots up to it.
@@ -60,29 +61,32 @@ impl Endorsements {
 impl CouncilAcceptor {
     /// Learns of a council. The founding record proves who the first members are.
     ///
-    /// An acceptor that was added later believes the first client that introduces the council with later members. The
-    /// device that adds the acceptor therefore introduces the council before, and adds no acceptor that refuses it.
+    /// If a device does not remember all changes since, the acceptor believes the first client that introduces the council with
+    /// later members. The device that adds the acceptor therefore introduces the council before, and adds no acceptor that
+    /// refuses it.
     pub(super) fn introduce(
         &mut self,
         requester: &Requester,
-        founding: &Founding,
-        slot: Slot,
-        members: Vec<PublicKey>,
+        introduced: Option<Access>,
+        changes: &[SignedAccess],
+        verifier: &dyn Verifier,
     ) -> Result<DeferredReplies, RequestRefusal> {
-        let is_new = self.access.is_none();
-        if is_new {
-            let access = Access::introduced(founding, self.council, slot, members);
-            self.access = Some(access.ok_or(RequestRefusal::ForeignFounding)?);
+        if self.access.is_some() {
+            let is_member = self.may_read(&requester.key);
+            return if is_member {
+                Ok(self.reported(&requester.key))
+            } else {
+                Err(self.not_member(&requester.key))
+            };
         }
-        if !self.may_read(&requester.key) {
-            let refused =
-                if is_new { RequestRefusal::ForeignFounding } else { self.not_member(&requester.key) };
-            self.access = self.access.take().filter(|_| !is_new);
-            return Err(refused);
+        let mut access = introduced.ok_or(RequestRefusal::ForeignFounding)?;
+        let mut is_decided =
+            |decided: &SignedAccess| decided.is_signed(self.council, verifier) && access.apply(decided);
+        if !changes.iter().all(&mut is_decided) || access.standing(&requester.key) != Standing::Member {
+            return Err(RequestRefusal::ForeignFounding);
         }
-        let records =
-            self.access.clone().filter(|_| is_new).map(AcceptorRecord::Access).into_iter().collect();
-        Ok(self.stored(records, requester))
+        self.access = Some(access.clone());
+        Ok(self.stored(vec![AcceptorRecord::Access(access)], requester))
     }
 
     /// Adopts decided changes of the members. Their authors have signed them.

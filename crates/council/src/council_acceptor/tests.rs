@@ -387,6 +387,7 @@ fn an_acceptor_takes_no_request_before_a_member_has_introduced_the_council() {
         founding: founding.clone(),
         access,
         members: members.clone(),
+        changes: Vec::new(),
     };
     let others = Founding { nonce: [8; 16], ..founding.clone() };
     assert_eq!(refusal(&fixture.request(1, introduce(&others, access, &members))), foreign);
@@ -401,6 +402,31 @@ fn an_acceptor_takes_no_request_before_a_member_has_introduced_the_council() {
     let later = introduce(&founding, Slot(9), &vec![requester(4).key]);
     assert_eq!(refusal(&fixture.request(4, later)), None, "a second introduction changes nothing");
     assert_eq!(refusal(&fixture.request(9, prepare(9, Slot(9), 1))), None);
+}
+
+#[test]
+fn an_acceptor_that_is_added_later_knows_who_had_to_endorse_earlier_snapshots() {
+    let (acceptor, stored) = (CouncilAcceptor::new(council(), Quota::default()), Vec::new());
+    let mut fixture = Fixture { acceptor, stored };
+    let members = founding().members.into_iter().collect();
+    let removed = [(2, 0, 2), (3, 2, 3), (4, 3, 4)].map(|(slot, after, of)| {
+        let AcceptorRequest::Access { mut changes } = removal(1, Slot(slot), Slot(after), of) else {
+            panic!()
+        };
+        changes.remove(0)
+    });
+    let changes = removed.to_vec();
+    let introduction = AcceptorRequest::Introduce { founding: founding(), access: Slot(0), members, changes };
+    let foreign = Some(RequestRefusal::ForeignFounding);
+    assert_eq!(refusal(&fixture.request(2, introduction.clone())), foreign, "the sender was removed");
+    assert_eq!(refusal(&fixture.request(1, introduction)), None);
+    // Three of five members today, and too few of the eight then.
+    let snapshot = CouncilSnapshot { slot: Slot(1), bytes: "the state".into() };
+    for (endorsers, floor) in [(vec![5, 6, 7], Slot(0)), (vec![2, 3, 5, 6, 7], Slot(1))] {
+        let certificate = endorsers.into_iter().map(|by| endorsement(by, &snapshot)).collect();
+        fixture.request(1, AcceptorRequest::Compact { snapshot: snapshot.clone(), certificate });
+        assert_eq!(fixture.acceptor.floor(), floor);
+    }
 }
 
 #[test]
