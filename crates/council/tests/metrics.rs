@@ -95,7 +95,7 @@ async fn refusals_are_counted_by_reason() {
         (RequestRefusal::ForeignBallot, council(), device.prepare(1, INCARNATION + 1)),
         (RequestRefusal::Unsigned, council(), device.unsigned()),
         (RequestRefusal::TooLarge, council(), mail),
-        (RequestRefusal::Full, council(), device.prepare(2, INCARNATION)),
+        (RequestRefusal::Full, council(), device.prepare(3, INCARNATION)),
         (RequestRefusal::TooManyCouncils, founding(6).council(), founding(6).introduction()),
         (RequestRefusal::UnknownCouncil, founding(6).council(), device.prepare(1, INCARNATION)),
     ];
