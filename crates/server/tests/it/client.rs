@@ -250,7 +250,7 @@ async fn a_pull_worker_that_is_dropped_drops_its_handlers() {
 async fn a_pull_worker_drops_a_handler_whose_lease_it_cannot_renew() {
     let daemon = Daemon::start(StoreUrl::new("sqlite::memory:")).await;
     let (working, mut seen) = endless(&client(&daemon.url), Duration::from_secs(2)).await;
-    drop(daemon);
+    daemon.server.shutdown().await;
     assert_eq!(seen.recv().await, Some("ended"));
     working.abort();
 }

@@ -88,7 +88,11 @@ fn a_state_is_streamed_to_a_new_member_under_load() {
     let filled = load(&access, size * MIB / (ROWS * 16_000), &never, rows);
     println!("filled {size} MiB with {filled:.0} tx/s of {ROWS} rows");
     for number in 0..3 {
-        cluster.daemons[number].access.run(&["snapshot"]);
+        // A node that is still applying the load answers late.
+        until("the node takes a snapshot", || {
+            let output = cluster.daemons[number].access.try_run(&["snapshot"]);
+            if output.code == 0 { Ok(()) } else { Err(format!("{output:?}")) }
+        });
         // After a restart a daemon has no entries that it could send instead of the state.
         cluster.daemons[number].terminate();
         cluster.daemons[number].start();
