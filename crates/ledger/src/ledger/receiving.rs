@@ -41,6 +41,8 @@ pub(super) struct Transfer {
     next: u64,
     /// Later chunks that are on disk.
     stored: BTreeSet<u64>,
+    /// Chunks that are being written. A second copy is ignored: it could replace a chunk after the content has been verified.
+    writing: BTreeSet<u64>,
     /// The chunks below this number are requested.
     requested: u64,
     attempts: u32,
@@ -67,6 +69,7 @@ impl Transfer {
             source: None,
             next,
             stored: BTreeSet::new(),
+            writing: BTreeSet::new(),
             requested: next,
             attempts: 0,
             again_us: 0,
@@ -148,7 +151,8 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
             return;
         };
         let is_missing = (transfer.next..transfer.requested).contains(&number);
-        if is_missing && !transfer.is_loading && !transfer.stored.contains(&number) {
+        let is_new = is_missing && !transfer.is_loading && !transfer.stored.contains(&number);
+        if is_new && transfer.writing.insert(number) {
             (transfer.attempts, transfer.again_us) = (0, again_us);
             self.step.at_once(Output::StoreChunk { snapshot: id, number, bytes });
         }
@@ -157,6 +161,7 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
     /// Notes that a chunk is on disk.
     pub(super) fn handle_stored_chunk(&mut self, id: Hash, number: u64) {
         let Some(transfer) = self.transfer.as_mut().filter(|transfer| transfer.id == id) else { return };
+        transfer.writing.remove(&number);
         if transfer.is_loading || number < transfer.next || number >= transfer.requested {
             return;
         }
