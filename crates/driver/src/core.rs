@@ -34,7 +34,8 @@ pub struct Step<I, R, O> {
     pub(crate) at_once: Vec<O>,
     pub(crate) records: Vec<R>,
     pub(crate) held: Vec<O>,
-    pub(crate) when_stored: Option<I>,
+    /// Boxed, because an input may be large and few steps have one.
+    pub(crate) when_stored: Option<Box<I>>,
     /// True if the records, or the outputs that wait for them, must not wait for later records.
     pub(crate) is_urgent: bool,
 }
@@ -101,7 +102,7 @@ impl<I, R, O> Step<I, R, O> {
     /// Requests this input when the records of this step and of all earlier steps are on disk. It replaces an earlier input
     /// of this step. If the records of several steps reach the disk together, the core receives the last input only.
     pub fn return_when_stored(&mut self, input: I) {
-        self.when_stored = Some(input);
+        self.when_stored = Some(Box::new(input));
     }
 
     /// Adds the content of the next step behind the content of this one.
@@ -131,7 +132,7 @@ impl<I, R, O> Step<I, R, O> {
             }
         }
         append(&mut self.records, inner.records);
-        self.when_stored = inner.when_stored.map(input).or(self.when_stored.take());
+        self.when_stored = inner.when_stored.map(|inner| Box::new(input(*inner))).or(self.when_stored.take());
         self.is_urgent |= inner.is_urgent;
         events
     }
@@ -147,7 +148,7 @@ impl<I, R, O> Step<I, R, O> {
             at_once: self.at_once.into_iter().map(&mut output).collect(),
             records: self.records.into_iter().map(record).collect(),
             held: self.held.into_iter().map(&mut output).collect(),
-            when_stored: self.when_stored.map(input),
+            when_stored: self.when_stored.map(|inner| Box::new(input(*inner))),
             is_urgent: self.is_urgent,
         }
     }
@@ -164,7 +165,7 @@ impl<I, R, O> Step<I, R, O> {
         store(self.records)?;
         let mut outputs = self.at_once;
         append(&mut outputs, self.held);
-        Ok((outputs, self.when_stored))
+        Ok((outputs, self.when_stored.map(|input| *input)))
     }
 
     /// Returns the outputs that may leave at once.

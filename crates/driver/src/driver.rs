@@ -49,7 +49,7 @@ pub(crate) struct Unwritten<C: Core> {
 /// The outputs and the input that wait for a write.
 pub(crate) struct Waiting<C: Core> {
     pub(crate) held: Vec<C::Output>,
-    when_stored: Option<C::Input>,
+    when_stored: Option<Box<C::Input>>,
 }
 
 impl<C: Core> Default for Waiting<C> {
@@ -59,7 +59,7 @@ impl<C: Core> Default for Waiting<C> {
 }
 
 impl<C: Core> Waiting<C> {
-    fn add(&mut self, held: Vec<C::Output>, when_stored: Option<C::Input>) {
+    fn add(&mut self, held: Vec<C::Output>, when_stored: Option<Box<C::Input>>) {
         self.held.extend(held);
         self.when_stored = when_stored.or(self.when_stored.take());
     }
@@ -126,7 +126,7 @@ impl<C: Core> Driver<C> {
             return None;
         }
         self.outputs.extend(held);
-        when_stored
+        when_stored.map(|input| *input)
     }
 
     /// Takes the outputs that may be performed now, in order.
@@ -180,7 +180,7 @@ impl<C: Core> Driver<C> {
             when_stored = waiting.when_stored.or(when_stored);
         }
         if let Some(input) = when_stored {
-            self.step(now_us, roll, input);
+            self.step(now_us, roll, *input);
         }
     }
 
