@@ -227,7 +227,7 @@ mod tests {
             (outer.records(), &outer.held[..]),
             (&["promise"][..], &["before".to_owned(), "vote".to_owned()][..])
         );
-        assert_eq!((outer.when_stored, outer.is_urgent), (Some(7), true));
+        assert_eq!((outer.when_stored, outer.is_urgent), (Some(Box::new(7)), true));
     }
 
     #[test]
