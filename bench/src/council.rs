@@ -9,6 +9,7 @@ mod acceptors;
 mod commit;
 mod core;
 mod many;
+mod register;
 
 use std::process::ExitCode;
 

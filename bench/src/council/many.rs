@@ -1,4 +1,5 @@
-//! A thousand councils on one set of acceptors, each with a writer that submits commits one after the other.
+//! A thousand councils on one set of acceptors, each with a writer that submits operations one after the other: operations
+//! that leave the members as they are, and changes of the members, which the acceptors store, too.
 //!
 //! The writers are the devices' core in this process, without disks, over a few links: the benchmark measures
 //! the acceptors. Every acceptor commits before it replies, and one commit serves all waiting requests.
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use holdoff_council::acceptor::{LinkReply, LinkRequest, ROLE};
-use holdoff_council::machine::{AcceptorInfo, CouncilChange, Members};
+use holdoff_council::machine::{AcceptorInfo, Members};
 use holdoff_council::runtime::{Settings, identify_acceptor};
 use holdoff_council::{
     AcceptorReply, CouncilId, CouncilState, Device, Ed25519, Input, NodeId, OperationId, Outcome, Output,
@@ -20,6 +21,7 @@ use holdoff_net::{Link, LinkOptions, PeerAddress, SecretKey};
 use tokio::task::JoinSet;
 
 use super::acceptors::{Acceptors, CommitCounters};
+use super::register::{Load, Register};
 use crate::measure::{Times, now};
 use crate::row::Row;
 
@@ -33,8 +35,10 @@ const SOON_US: u64 = 30_000_000;
 const INCARNATION: u64 = 1;
 
 pub(super) async fn rows(acceptors: &mut Acceptors) -> Result<Vec<Row>, String> {
-    let one = round(acceptors, 1).await?;
-    let many = round(acceptors, COUNCILS).await?;
+    let one = round::<Register>(acceptors, 1).await?;
+    let many = round::<Register>(acceptors, COUNCILS).await?;
+    let one_changes = round::<Members>(acceptors, 1).await?.per_second;
+    let changes = round::<Members>(acceptors, COUNCILS).await?.per_second;
     let row = |name: &str, unit, pick: fn(&RoundFigures) -> f64| {
         Row::beside(name, unit, pick(&many), ("one council", pick(&one)))
     };
@@ -45,6 +49,7 @@ pub(super) async fn rows(acceptors: &mut Acceptors) -> Result<Vec<Row>, String> 
         row("1000 councils: requests in a batch", "", |round| round.batch),
         row("1000 councils: fsyncs for a commit", "", |round| round.syncs),
         row("1000 councils: an fsync takes, mean", "ms", |round| round.sync_ms),
+        Row::beside("1000 councils: changes of members in all", "/s", changes, ("one council", one_changes)),
     ])
 }
 
@@ -58,7 +63,11 @@ struct RoundFigures {
     sync_ms: f64,
 }
 
-async fn round(acceptors: &mut Acceptors, councils: usize) -> Result<RoundFigures, String> {
+async fn round<M>(acceptors: &mut Acceptors, councils: usize) -> Result<RoundFigures, String>
+where
+    M: Load + Send + 'static,
+    M::Change: Send,
+{
     let key = SecretKey::generate().map_err(|error| error.to_string())?;
     let options = LinkOptions { role: ROLE, ..LinkOptions::default() };
     let mut deciding = Vec::new();
@@ -72,8 +81,8 @@ async fn round(acceptors: &mut Acceptors, councils: usize) -> Result<RoundFigure
     let begin = now() + WARM;
     let end = begin + MEASURED;
     let mut writers = JoinSet::new();
-    for (number, links) in (0..councils).zip(links.iter().cycle()) {
-        let writer = CouncilWriter::new(key.clone(), &deciding, links.clone(), number)?;
+    for links in links.iter().cycle().take(councils) {
+        let writer = CouncilWriter::<M>::new(key.clone(), &deciding, links.clone())?;
         writers.spawn(writer.write(begin, end));
     }
     tokio::time::sleep_until(begin.into()).await;
@@ -118,9 +127,9 @@ fn connect(key: &SecretKey, acceptors: &[AcceptorInfo], options: &LinkOptions) -
 }
 
 /// The writer of one council.
-struct CouncilWriter {
+struct CouncilWriter<M: Load> {
     council: CouncilId,
-    driver: Driver<Device<Members>>,
+    driver: Driver<Device<M>>,
     links: Arc<Links>,
     guest: holdoff_council::PublicKey,
     rolls: Rng,
@@ -129,19 +138,14 @@ struct CouncilWriter {
     ended: Option<Outcome>,
 }
 
-impl CouncilWriter {
-    fn new(
-        key: SecretKey,
-        acceptors: &[AcceptorInfo],
-        links: Arc<Links>,
-        number: usize,
-    ) -> Result<Self, String> {
+impl<M: Load> CouncilWriter<M> {
+    fn new(key: SecretKey, acceptors: &[AcceptorInfo], links: Arc<Links>) -> Result<Self, String> {
         let mut rolls = Rng::new();
         let mut nonce = [0; 16];
         rolls.fill(&mut nonce);
         let public = key.public();
-        let members = Members::create(public, format!("{number}"), acceptors.iter().cloned());
-        let state = CouncilState::found(members.map_err(|error| error.to_string())?, nonce);
+        let machine = M::create(public, acceptors).map_err(|error| error.to_string())?;
+        let state = CouncilState::found(machine, nonce);
         let council = state.council();
         let me = NodeId::derive(public.as_bytes(), INCARNATION);
         let device = Device::new(me, Box::new(key), Box::new(Ed25519), state, Settings::default().device);
@@ -172,11 +176,7 @@ impl CouncilWriter {
     }
 
     async fn commit(&mut self, turn: u64) -> Outcome {
-        let key = self.guest;
-        let change = match turn % 2 {
-            0 => CouncilChange::Add { key, name: "guest".to_owned() },
-            _ => CouncilChange::Remove { key },
-        };
+        let change = M::change(turn, self.guest);
         let mut id = [0; 16];
         self.rolls.fill(&mut id);
         let deadline_us = self.now_us() + SOON_US;
@@ -197,7 +197,7 @@ impl CouncilWriter {
         }
     }
 
-    fn step(&mut self, input: Input<CouncilChange>) {
+    fn step(&mut self, input: Input<M::Change>) {
         let now_us = self.now_us();
         let rolls = &mut self.rolls;
         self.driver.step(now_us, &mut || rolls.u32(..), input);
