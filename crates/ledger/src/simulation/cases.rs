@@ -3,7 +3,7 @@
 mod dedup;
 mod leadership;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::convert::Infallible;
 
 use holdoff_driver::{Driver, WriteOptions};
@@ -17,8 +17,8 @@ use super::node::{key, options};
 use crate::ledger::faulty::{FaultyLedger, LedgerFault};
 use crate::machine::{Command, Commands, KeyValue, Values};
 use crate::{
-    ChangeError, Consistency, Input, Ledger, Message, MessageOf, Options, Outcome, Output, OutputOf, ReadId,
-    Recovered, Store, SubmissionId, TxId, TxKey, coalesce_appends,
+    ChangeError, Consistency, Hash, Input, Ledger, Message, MessageOf, Options, Outcome, Output, OutputOf,
+    ReadId, Recovered, Store, SubmissionId, TxId, TxKey, coalesce_appends,
 };
 
 type Delivery = (NodeId, NodeId, MessageOf<KeyValue>);
@@ -36,6 +36,8 @@ pub(super) struct TestCluster {
     loses_submissions: bool,
     /// The node whose disk stores nothing.
     hung_disk: Option<usize>,
+    /// The chunks that wait for slow disks, if the disks are slow.
+    slow_chunks: Option<Vec<(usize, Hash, u64)>>,
     options: Options,
     answered: Vec<ReadId>,
     pub(super) ended: Vec<(TxId, Outcome<Values>)>,
@@ -81,6 +83,7 @@ impl TestCluster {
             apart: None,
             loses_submissions: false,
             hung_disk: None,
+            slow_chunks: None,
             options,
             answered: Vec::new(),
             ended: Vec::new(),
@@ -154,7 +157,10 @@ impl TestCluster {
             Output::ExpectSnapshot(snapshot) => self.nodes[number - 1].2.expect(snapshot.map(|it| *it)),
             Output::StoreChunk { snapshot, number: at, bytes } => {
                 self.nodes[number - 1].2.put(snapshot, at, bytes);
-                self.step(number, Input::ChunkStored { snapshot, number: at });
+                match &mut self.slow_chunks {
+                    Some(writing) => writing.push((number, snapshot, at)),
+                    None => self.step(number, Input::ChunkStored { snapshot, number: at }),
+                }
             }
             Output::LoadSnapshot(id, count) => {
                 let loaded = self.nodes[number - 1].2.load(id, count);
@@ -270,6 +276,26 @@ fn a_node_at_17_does_not_skip_missing_entries_up_to_25() {
     cluster.pass(2_000_000);
     let (root, leader) = (cluster.node(root).state(), cluster.node(cluster.leader()).state());
     assert_eq!((root.index(), root.hash(), root.machine()), (Slot(25), leader.hash(), leader.machine()));
+}
+
+/// A second copy could replace a chunk after its content was verified.
+#[test]
+fn a_chunk_that_is_being_written_is_not_written_again() {
+    let mut cluster = TestCluster::new(3, 4);
+    cluster.pass(1_000_000);
+    cluster.cut_off = vec![id(4)];
+    cluster.fill(60);
+    cluster.cut_off.clear();
+    cluster.slow_chunks = Some(Vec::new());
+    cluster.pass(2_000_000);
+    let writing = cluster.slow_chunks.take().unwrap();
+    let distinct: BTreeSet<_> = writing.iter().collect();
+    assert!(!writing.is_empty() && distinct.len() == writing.len(), "{writing:?}");
+    for (number, snapshot, at) in writing {
+        cluster.step(number, Input::ChunkStored { snapshot, number: at });
+    }
+    cluster.pass(2_000_000);
+    assert_eq!(cluster.node(4).state().hash(), cluster.node(1).state().hash());
 }
 
 #[test]
