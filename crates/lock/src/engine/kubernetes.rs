@@ -23,8 +23,9 @@
 //!
 //! A client that may write Leases can write any token or floor into them. Tokens may decrease if a Lease is deleted and
 //! the clocks of the API servers differ by more than ten seconds, or if versions pass a multiple of a million in the
-//! second in which a Lease is deleted and created again. If an operator deletes the record *and* every lock, a floor that
-//! was raised is lost.
+//! second in which a Lease is deleted and created again, or if etcd is restored within ten seconds after a Lease was
+//! created, because its first tokens are ahead of the clock. If an operator deletes the record *and* every lock, a floor
+//! that was raised is lost.
 
 mod admin;
 mod api;
