@@ -18,12 +18,13 @@
 //! - The token of a key only grows: over release, expiry, forced release, pruning, crash, failover and restore, as long
 //!   as the store's wall clock is not behind the time of a lost grant.
 //! - A renewal or release names its nonce and its token. It never changes the lock of another client.
-//! - A guard reports its loss before the store can grant the lock to another client, on any clock.
+//! - While its process runs, a guard reports the end of its lease before the store can grant the lock to another client,
+//!   unless the clock of a Postgres server is set forward. It reports a forced release at its next renewal.
 //! - The store grants repeated requests with the same nonce only once, so a grant whose response was lost is recovered.
 //! - At most one contender of a process asks the store for a key at a time. The others wait in a queue, first come,
 //!   first served.
-//! - A contender that stops waiting, for any reason, leaves no state behind. If the store cannot be reached, the state
-//!   in it expires.
+//! - A contender that stops waiting leaves no state behind. If its process is killed, or the store cannot be reached, the
+//!   state in the store expires.
 //! - Only an expired backoff counts as an attempt. The number of other requests between two attempts is bounded.
 //!
 //! # Deliberately absent

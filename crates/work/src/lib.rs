@@ -11,7 +11,7 @@
 //! # Invariants
 //!
 //! - Every change is one transaction. Every report names the lease number of its claim.
-//! - The lease number of a step only grows: with every claim, and with every exit from `running`.
+//! - The lease number of a step only grows: with every claim, and with every exit from `running` except success.
 //! - Only the store's clock counts. No node's wall clock is compared with another time.
 //! - The time of the next attempt is computed by one function, [`holdoff_policy::Compiled::decide`], or by its
 //!   equivalent in SQL.
