@@ -164,7 +164,8 @@ impl<V: Clone + EntrySize, S: Clone> Node<V, S> {
                 let Some(before) = self.store.log_id(Slot(from.0.saturating_sub(1))) else { return };
                 let mut entries = self.store.entries_from(from).iter().take(count).cloned();
                 let (entry, decided) = (entries.next(), self.store.decided());
-                Message::Append(Append { term, before, entry, more: entries.collect(), inherited, decided })
+                let more = entries.collect();
+                Message::Append(Box::new(Append { term, before, entry, more, inherited, decided }))
             }
         };
         self.outputs.push(Output::Send(follower.node(), message));

@@ -24,8 +24,8 @@ pub enum Message<V, S> {
         /// candidate may have this entry without knowing that it is decided.
         decided_change: Option<LogId>,
     },
-    /// A leader sends entries. Without entries the message is a heartbeat.
-    Append(Append<V>),
+    /// A leader sends entries. Without entries the message is a heartbeat. Boxed, so that the other messages are small.
+    Append(Box<Append<V>>),
     /// A leader offers its snapshot, because it has compacted the entries that the follower needs.
     InstallSnapshot {
         /// The leader's term.

@@ -10,10 +10,6 @@ use super::{Entry, EntryPayload, EntrySize, Message, Record, Snapshot, Store, Te
 use crate::{Configuration, NodeId, Slot};
 
 /// An input of a node.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "the most frequent variant is the largest: a box would cost an allocation per message"
-)]
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Input<V, S> {
     /// Time has passed.
@@ -257,7 +253,7 @@ impl<V: Clone + EntrySize, S: Clone> Node<V, S> {
             Message::VoteReply { is_pre_vote, term, granted: false, promised, decided_change } => {
                 self.handle_vote_refusal(from, is_pre_vote, term, promised, decided_change);
             }
-            Message::Append(append) => self.handle_append(from, append),
+            Message::Append(append) => self.handle_append(from, *append),
             Message::InstallSnapshot { term, inherited, snapshot } => {
                 self.handle_install_snapshot(from, term, inherited, snapshot);
             }

@@ -401,7 +401,7 @@ fn append(to: u128, before: u64, entries: u64, decided: u64) -> TestOutput {
     let (entry, more) = (entries.next(), entries.collect());
     let before = LogId { slot: Slot(before), term };
     let append = Append { term, before, entry, more, inherited: Slot(1), decided: Slot(decided) };
-    Output::Send(NodeId(to), Message::Append(append))
+    Output::Send(NodeId(to), Message::Append(Box::new(append)))
 }
 
 fn joined(mut outputs: Vec<TestOutput>, batch: usize) -> Vec<TestOutput> {
@@ -513,7 +513,7 @@ fn a_follower_rejects_a_stale_leaders_entry_in_a_decided_slot() {
     {
         let append =
             Append { term: late, before, entry, more: Vec::new(), inherited: Slot(9), decided: Slot(0) };
-        other.step(3, Input::Message(NodeId(2), Message::Append(append)));
+        other.step(3, Input::Message(NodeId(2), Message::Append(Box::new(append))));
         assert_eq!(other.take_messages(), [Message::AppendRejected { term: late, have: Slot(2) }]);
         assert_eq!(other.values(3), [7]);
     }

@@ -71,14 +71,14 @@ fn message(rng: &mut SimRng, like: Term) -> Message<u64, u64> {
             Message::StaleTerm { term, promised, decided_change }
         }
         6 => Message::TimeoutNow { term, to: self::term(rng).leader() },
-        _ => Message::Append(Append {
+        _ => Message::Append(Box::new(Append {
             term,
             before: LogId { slot: slot(rng), term: if rng.happens(0.5) { like } else { self::term(rng) } },
             entry: rng.happens(0.7).then(|| entry(rng)),
             more: (0..rng.between(0, 3)).map(|_| entry(rng)).collect(),
             inherited: slot(rng),
             decided: slot(rng),
-        }),
+        })),
     }
 }
 

@@ -34,7 +34,7 @@ impl WriteAhead {
             Record::Decided(_) | Record::Snapshot(_) => false,
         };
         if let Some(record) = unstored.clone().find(must_wait) {
-            let (append, record) = (Box::new(append.clone()), Box::new(record.clone()));
+            let (append, record) = (append.clone(), Box::new(record.clone()));
             return Err(Violation::Overtaken { append, record });
         }
         let entries = unstored.filter(|record| matches!(record, Record::Entry { .. })).count() as u64;
