@@ -3,6 +3,7 @@
 mod dependencies;
 mod metrics;
 mod names;
+mod promises;
 mod text;
 
 use std::path::{Path, PathBuf};
@@ -28,6 +29,7 @@ pub(crate) fn run() -> TaskResult {
     let mut findings = text::check(&files);
     findings.extend(dependencies::check(&files));
     findings.extend(names::check());
+    findings.extend(promises::check(&files));
     findings.extend(metrics::check(&files));
     findings.extend(crate::api::check());
     if findings.is_empty() {
