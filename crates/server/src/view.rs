@@ -43,18 +43,18 @@ pub struct TaskView<'a> {
 impl<'a> TaskView<'a> {
     /// Returns the representation of a task. A JSON payload stays as it was written. Other bytes are in base64, under
     /// another name.
-    pub fn new(record: &'a TaskRecord, payloads: bool) -> Self {
+    pub fn new(record: &'a TaskRecord) -> Self {
         Self {
             id: record.id,
             state: record.state,
             now: record.now,
-            steps: record.steps.iter().map(|step| StepView::new(step, payloads)).collect(),
+            steps: record.steps.iter().map(StepView::new).collect(),
             attempts: record.attempts.iter().map(AttemptView::new).collect(),
         }
     }
 }
 
-/// A step with its output, and with its payload if it was requested.
+/// A step. The payload and the output are present if they were requested.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Step)]
 pub(crate) struct StepView<'a> {
@@ -105,7 +105,7 @@ pub(crate) struct StepView<'a> {
     #[schema(nullable = false)]
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<&'a str>,
-    /// The payload, if it was requested.
+    /// The payload, until the step has ended.
     #[schema(value_type = serde_json::Value, required = false)]
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<&'a RawValue>,
@@ -122,8 +122,8 @@ pub(crate) struct StepView<'a> {
 }
 
 impl<'a> StepView<'a> {
-    pub(crate) fn new(step: &'a StepRecord, payloads: bool) -> Self {
-        let (payload, payload_base64) = encode(step.payload.as_ref().filter(|_| payloads));
+    pub(crate) fn new(step: &'a StepRecord) -> Self {
+        let (payload, payload_base64) = encode(step.payload.as_ref());
         let (output, output_base64) = encode(step.output.as_ref());
         Self {
             id: step.id,

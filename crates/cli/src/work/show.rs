@@ -22,10 +22,12 @@ pub(super) struct ShowArgs {
 pub(super) async fn run(context: &WorkContext, args: &ShowArgs) -> Result<(), CommandError> {
     let ShowArgs { task: id, payloads } = *args;
     let none = || CommandError::Failed(format!("there is no task {id}"));
-    let task = context.work.task(id).await?.ok_or_else(none)?;
+    let work = &context.work;
+    let task = if payloads { work.task(id).await? } else { work.task_outline(id).await? };
+    let task = task.ok_or_else(none)?;
     let mut out = anstream::stdout();
     if context.json {
-        let shown = serde_json::to_string(&TaskView::new(&task, payloads));
+        let shown = serde_json::to_string(&TaskView::new(&task));
         let shown =
             shown.map_err(|error| CommandError::Failed(format!("cannot format the task: {error}")))?;
         return Ok(writeln!(out, "{shown}")?);
