@@ -135,10 +135,17 @@ impl Claimer {
         if renewed.first() == Some(&true) { Ok(()) } else { Err(fenced()) }
     }
 
-    /// Reports that the step has succeeded. An output above the limit is dropped, and a note on the step says so. If the future is dropped, the report may or may not be recorded; the caller
-    /// may repeat it.
+    /// Reports that the step has succeeded. An output above the limit is dropped, and a note on the step says so. If the
+    /// future is dropped, the report may or may not be recorded; the caller may repeat it.
     pub async fn complete(&self, step: &ClaimedStep, output: Payload) -> Result<Receipt> {
         let output = StepOutput::whole(output).within(self.work.shared.settings.max_output);
+        self.report(step, Exit::Succeeded(output)).await
+    }
+
+    /// Reports that the step has succeeded with an output of `size` bytes, which the worker has dropped because it is too
+    /// large to send. If the future is dropped, the report may or may not be recorded; the caller may repeat it.
+    pub async fn complete_without_output(&self, step: &ClaimedStep, size: u64) -> Result<Receipt> {
+        let output = StepOutput::dropped(size, self.work.shared.settings.max_output);
         self.report(step, Exit::Succeeded(output)).await
     }
 

@@ -225,9 +225,11 @@ impl StepOutput {
     /// output is no reason to fail it or to run it again.
     pub(crate) fn within(self, limit: usize) -> Self {
         let size = self.payload.bytes.len();
-        if size <= limit {
-            return self;
-        }
+        if size <= limit { self } else { Self::dropped(size as u64, limit) }
+    }
+
+    /// Returns no output, and a note that one of `size` bytes was dropped.
+    pub(crate) fn dropped(size: u64, limit: usize) -> Self {
         let note = format!("the output of {size} bytes was dropped: the limit is {limit} (work.max_output)");
         Self { payload: Payload::empty(), note }
     }

@@ -306,11 +306,13 @@ struct CompleteForm {
     #[schema(value_type = StepIdText)]
     step: String,
     token: u64,
-    /// The output as JSON.
+    /// The output as JSON. If it exceeds `work.max_output`, it is dropped, and a note on the step says so.
     #[schema(value_type = Option<serde_json::Value>)]
     output: Option<Box<RawValue>>,
     /// The alternative for other bytes, in base64.
     output_base64: Option<String>,
+    /// The size in bytes of an output that the worker has dropped, because this request was answered with 413.
+    dropped_bytes: Option<u64>,
 }
 
 /// A report of failure.
@@ -378,13 +380,12 @@ async fn complete(
     JsonBody(form): JsonBody<CompleteForm>,
 ) -> Result<Json<ReportReceipt>, Problem> {
     let output = output(form.output, form.output_base64)?;
-    let (size, limit) = (output.as_bytes().len(), app.work.settings().max_output);
-    if size > limit {
-        let detail = format!("the output has {size} bytes, and the limit is {limit} (work.max_output)");
-        return Err(Problem::new(Kind::TooLarge, detail));
-    }
     let (claimer, claim) = find_claim(&app, &caller, &form.step, form.token).await?;
-    respond(&claim, claimer.complete(&claim, output).await?)
+    let completed = match form.dropped_bytes {
+        Some(size) => claimer.complete_without_output(&claim, size).await,
+        None => claimer.complete(&claim, output).await,
+    };
+    respond(&claim, completed?)
 }
 
 /// Reports that a step has failed. The policy decides about a retry.

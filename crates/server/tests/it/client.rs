@@ -255,6 +255,28 @@ async fn a_pull_worker_drops_a_handler_whose_lease_it_cannot_renew() {
     working.abort();
 }
 
+/// One output is above the limit of outputs, the other above the limit of bodies.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pulled_step_with_an_output_above_the_limit_succeeds() {
+    let daemon = Daemon::start(StoreUrl::new("sqlite::memory:")).await;
+    let client = client(&daemon.url);
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let handler =
+        |step: PulledStep| async move { Ok(json!("x".repeat(step.payload.as_u64().unwrap() as usize))) };
+    let worker = client.worker("w1").operation("mail.ask");
+    let working = tokio::spawn(worker.run(handler, async { stopped.await.unwrap_or(()) }));
+    for size in [300 << 10, 2 << 20] {
+        let asked = client.submit(&NewTask::new("mail.ask", json!(size))).await.unwrap();
+        let done = client.wait(&asked.id).await.unwrap();
+        let (state, note) = (done.state, done.steps[0].message.as_deref().unwrap_or_default());
+        let expected =
+            format!("the output of {} bytes was dropped: the limit is 262144 (work.max_output)", size + 2);
+        assert_eq!((state, note), (TaskState::Succeeded, expected.as_str()));
+    }
+    stop.send(()).unwrap();
+    working.await.unwrap().unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_panic_in_a_pulled_step_is_a_failure() {
     let daemon = Daemon::start(StoreUrl::new("sqlite::memory:")).await;
