@@ -12,7 +12,8 @@ use crate::names::KnownLane;
 use crate::notify::Notifier;
 use crate::settings::RequeueSettings;
 use crate::store::{
-    ClaimRow, EndedStep, Exit, FailureText, Receipt, Report, RequeueReason, Result, Selection, WorkerId,
+    ClaimRow, EndedStep, Exit, FailureText, Finished, Receipt, Report, RequeueReason, Result, Selection,
+    WorkerId,
 };
 use crate::with_retry::{CALL_TIMEOUT, with_retry, within};
 use crate::work::{Shared, Work};
@@ -214,7 +215,8 @@ impl Work {
     ) -> Result<Vec<Receipt>> {
         let Shared { store, names, .. } = &*self.shared;
         let notify = |ended: &EndedStep| notifier.notify(names, ended);
-        let receipts = with_retry(policy, |_| store.finish(reports, &notify)).await?;
+        let Finished { receipts, delays } = with_retry(policy, |_| store.finish(reports, &notify)).await?;
+        delays.into_iter().for_each(|delay| self.shared.due.add(delay));
         let mut accepted = Vec::with_capacity(reports.len());
         for ((report, lane), receipt) in reports.iter().zip(lanes).zip(&receipts) {
             match (receipt, lane) {

@@ -4,6 +4,7 @@
 //! exit from `running` names the lease number of its claim, and changes nothing if the step runs under another. The
 //! clock is the store's own. One suite, `tests/it/conformance`, runs against every engine.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -352,6 +353,15 @@ pub enum Receipt {
     Fenced,
 }
 
+/// The result of processing reports.
+#[derive(Debug, Default)]
+pub(crate) struct Finished {
+    /// A receipt for each report.
+    pub(crate) receipts: Vec<Receipt>,
+    /// The delays of the children that the reports have made ready, if they are due later.
+    pub(crate) delays: BTreeSet<Duration>,
+}
+
 /// A step that ended as `failed` or `conflicted`, for notifications.
 #[derive(Clone, Debug)]
 pub(crate) struct EndedStep {
@@ -546,8 +556,8 @@ pub(crate) trait QueueStore: Send + Sync + std::fmt::Debug {
     /// valid. The payload and the position of the row are not read.
     async fn held_step(&self, step: StepId, lease: i64) -> Result<Option<(ClaimRow, Duration)>>;
 
-    /// Processes reports, each independently. Returns a receipt for each.
-    async fn finish(&self, reports: &[Report], notify: NotifyFn<'_>) -> Result<Vec<Receipt>>;
+    /// Processes reports, each independently.
+    async fn finish(&self, reports: &[Report], notify: NotifyFn<'_>) -> Result<Finished>;
 
     /// Rescues steps whose leases have expired.
     async fn rescue(&self, rule: RescueRule, notify: NotifyFn<'_>) -> Result<Rescued>;

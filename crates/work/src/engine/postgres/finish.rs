@@ -1,6 +1,7 @@
 //! The statements that process reports.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::Duration;
 
 use holdoff_policy::as_micros_i64;
 use sqlx::types::Uuid;
@@ -8,7 +9,7 @@ use sqlx::{PgConnection, PgPool};
 
 use super::{key_arrays, submit};
 use crate::StepId;
-use crate::engine::columns::{ChangedColumns, RecordedColumns, StepKeyColumns, list};
+use crate::engine::columns::{ChangedColumns, RecordedColumns, StepKeyColumns, duration, list};
 use crate::engine::exits;
 use crate::engine::sql::sql;
 use crate::store::{Exit, NotifyFn, Receipt, Report, Result, StepOutput};
@@ -128,11 +129,11 @@ fn step_ids((tasks, numbers): (Vec<Uuid>, Vec<i32>)) -> Vec<StepId> {
 }
 
 /// Unblocks the children of these finished steps. Finished parents are counted per child, and children are locked in
-/// order, so that any number of parents may finish at once, in any batches. The caller notifies the workers after the
-/// commit.
-pub(crate) async fn unblock(tx: &mut PgConnection, parents: &[StepId]) -> Result<()> {
+/// order, so that any number of parents may finish at once, in any batches. Returns the delays of the children that are due
+/// later. The caller notifies the workers after the commit.
+pub(crate) async fn unblock(tx: &mut PgConnection, parents: &[StepId]) -> Result<BTreeSet<Duration>> {
     if parents.is_empty() {
-        return Ok(());
+        return Ok(BTreeSet::new());
     }
     let (tasks, numbers) = key_arrays(parents);
     let lock = "select from holdoff.steps s
@@ -153,10 +154,11 @@ pub(crate) async fn unblock(tx: &mut PgConnection, parents: &[StepId]) -> Result
             select e.task, e.child, count(*)::int as finished from unnest($1::uuid[], $2::int[]) as x(task, step)
             join holdoff.edges e on e.task = x.task and e.parent = x.step group by e.task, e.child
         ) k
-        where s.task = k.task and s.step = k.child"
+        where s.task = k.task and s.step = k.child
+        returning case when s.state = {ready} then s.delay_us else 0 end"
     );
-    sqlx::query(update).bind(&tasks).bind(&numbers).execute(tx).await?;
-    Ok(())
+    let delays = sqlx::query_scalar(update).bind(&tasks).bind(&numbers).fetch_all(tx).await?;
+    Ok(delays.into_iter().filter(|us| *us > 0).map(duration).collect())
 }
 
 /// Requeues or fails steps, or marks them as conflicted, and records the attempts. Returns the changed steps, and the

@@ -1,6 +1,6 @@
 //! Claims, leases and reports, and the registration of lanes and workers.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -12,14 +12,14 @@ use tokio::sync::watch;
 use super::finish::{change, lock, receipts, succeed, succeed_in_place, succeed_remaining, unblock};
 use super::{Postgres, key_arrays, submit};
 use crate::engine::columns::{
-    ChangedColumns, ClaimColumns, ClaimPayloadColumns, HeldColumns, InputColumns, LaneColumns,
-    StepKeyColumns, duration, list,
+    ChangedColumns, ClaimColumns, ClaimPayloadColumns, HeldColumns, InputColumns, InputSizeColumns,
+    LaneColumns, StepKeyColumns, duration, list,
 };
-use crate::engine::exits::{self, LOST_TOO_OFTEN};
+use crate::engine::exits::{self, EXPIRED, LOST_TOO_OFTEN};
 use crate::engine::sql::sql;
 use crate::store::{
-    ClaimRow, LaneId, LaneLimits, NewTask, NotifyFn, QueueStore, Receipt, Report, RescueRule, Rescued,
-    Result, Selection, SignalKey, Submitted, WorkerId,
+    ClaimRow, Finished, LaneId, LaneLimits, NewTask, NotifyFn, QueueStore, Receipt, Report, RescueRule,
+    Rescued, Result, Selection, SignalKey, Submitted, WorkerId,
 };
 use crate::{Lane, Payload, Signalled, StepId, TaskId};
 
@@ -297,19 +297,20 @@ impl QueueStore for Postgres {
         Ok(steps.map(|(step, held)| (step.without_payload(), duration(held.held_us))).next())
     }
 
-    async fn finish(&self, reports: &[Report], notify: NotifyFn<'_>) -> Result<Vec<Receipt>> {
+    async fn finish(&self, reports: &[Report], notify: NotifyFn<'_>) -> Result<Finished> {
         let (successes, changes) = exits::sort(reports);
         let parents: Vec<StepId> = successes
             .iter()
             .filter(|(report, _)| report.has_children)
             .map(|(report, _)| report.step)
             .collect();
+        let mut delays = BTreeSet::new();
         let accepted = if changes.is_empty() && parents.is_empty() {
             // A single statement is a transaction of its own.
             let mut connection = self.pool.acquire().await?;
             let gone = succeed_in_place(&mut connection, &successes).await?;
             if gone.len() == reports.len() {
-                return Ok(vec![Receipt::Accepted; reports.len()]);
+                return Ok(Finished { receipts: vec![Receipt::Accepted; reports.len()], delays });
             }
             succeed_remaining(&mut connection, &successes, gone).await?
         } else {
@@ -319,7 +320,7 @@ impl QueueStore for Postgres {
             }
             let mut accepted = succeed(&mut tx, &successes).await?;
             let finished: Vec<StepId> = parents.into_iter().filter(|step| accepted.contains(step)).collect();
-            unblock(&mut tx, &finished).await?;
+            delays = unblock(&mut tx, &finished).await?;
             let (changed, notifications) = change(&mut tx, &changes, notify).await?;
             accepted.extend(changed);
             tx.commit().await?;
@@ -329,9 +330,10 @@ impl QueueStore for Postgres {
             accepted
         };
         if accepted.len() == reports.len() {
-            return Ok(vec![Receipt::Accepted; reports.len()]);
+            return Ok(Finished { receipts: vec![Receipt::Accepted; reports.len()], delays });
         }
-        receipts(&self.pool, reports, &exits::accepted(reports, &accepted)).await
+        let receipts = receipts(&self.pool, reports, &exits::accepted(reports, &accepted)).await?;
+        Ok(Finished { receipts, delays })
     }
 
     async fn rescue(&self, rule: RescueRule, notify: NotifyFn<'_>) -> Result<Rescued> {

@@ -1,6 +1,7 @@
 //! The statements that process reports.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::Duration;
 
 use holdoff_policy::as_micros_i64;
 use sqlx::SqliteConnection;
@@ -8,7 +9,7 @@ use sqlx::SqliteConnection;
 use super::json_rows::{JsonRows, step_keys};
 use super::submit;
 use crate::StepId;
-use crate::engine::columns::{ChangedColumns, RecordedColumns, StepKeyColumns, list};
+use crate::engine::columns::{ChangedColumns, RecordedColumns, StepKeyColumns, duration, list};
 use crate::engine::exits;
 use crate::engine::sql::sql;
 use crate::store::{NotifyFn, Receipt, Report, Result, StepOutput};
@@ -48,10 +49,15 @@ pub(crate) async fn succeed(
     Ok(kept)
 }
 
-/// Unblocks the children of these finished steps. Finished parents are counted per child.
-pub(crate) async fn unblock(tx: &mut SqliteConnection, now: i64, parents: &[StepId]) -> Result<()> {
+/// Unblocks the children of these finished steps, and returns the delays of those that are due later. Finished parents are
+/// counted per child.
+pub(crate) async fn unblock(
+    tx: &mut SqliteConnection,
+    now: i64,
+    parents: &[StepId],
+) -> Result<BTreeSet<Duration>> {
     if parents.is_empty() {
-        return Ok(());
+        return Ok(BTreeSet::new());
     }
     let update = sql!(
         "update holdoff_steps as s set waiting = s.waiting - k.finished,
@@ -62,10 +68,11 @@ pub(crate) async fn unblock(tx: &mut SqliteConnection, now: i64, parents: &[Step
             cross join holdoff_edges e on e.task = unhex(x.value ->> 0) and e.parent = x.value ->> 1
             group by e.task, e.child
         ) k
-        where s.task = k.task and s.step = k.child"
+        where s.task = k.task and s.step = k.child
+        returning iif(state = {ready}, delay_us, 0)"
     );
-    sqlx::query(update).bind(step_keys(parents)).bind(now).execute(tx).await?;
-    Ok(())
+    let delays = sqlx::query_scalar(update).bind(step_keys(parents)).bind(now).fetch_all(tx).await?;
+    Ok(delays.into_iter().filter(|us| *us > 0).map(duration).collect())
 }
 
 /// Requeues or fails steps, or marks them as conflicted, and records the attempts.

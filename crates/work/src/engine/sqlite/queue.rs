@@ -13,13 +13,13 @@ use super::finish::{change, receipts, succeed, unblock};
 use super::json_rows::{JsonRows, step_keys};
 use super::{Sqlite, submit};
 use crate::engine::columns::{
-    ChangedColumns, ClaimColumns, ClaimPayloadColumns, HeldColumns, InputColumns, LaneColumns,
-    StepKeyColumns, duration, list,
+    ChangedColumns, ClaimColumns, ClaimPayloadColumns, HeldColumns, InputColumns, InputSizeColumns,
+    LaneColumns, StepKeyColumns, duration, list,
 };
-use crate::engine::exits::{self, LOST_TOO_OFTEN};
+use crate::engine::exits::{self, EXPIRED, LOST_TOO_OFTEN};
 use crate::engine::sql::sql;
 use crate::store::{
-    ClaimRow, LaneId, LaneLimits, NewTask, NotifyFn, QueueStore, Receipt, Report, RescueRule, Rescued,
+    ClaimRow, Finished, LaneId, LaneLimits, NewTask, NotifyFn, QueueStore, Report, RescueRule, Rescued,
     Result, Selection, SignalKey, Submitted, WorkerId,
 };
 use crate::{Lane, Payload, Signalled, StepId, TaskId, next_due};
@@ -243,7 +243,7 @@ impl QueueStore for Sqlite {
         Ok(steps.map(|(step, held)| (step.without_payload(), duration(held.held_us))).next())
     }
 
-    async fn finish(&self, reports: &[Report], notify: NotifyFn<'_>) -> Result<Vec<Receipt>> {
+    async fn finish(&self, reports: &[Report], notify: NotifyFn<'_>) -> Result<Finished> {
         let mut write = self.file.write().await?;
         let (successes, changes) = exits::sort(reports);
         let (tx, now) = (&mut *write.tx, write.now);
@@ -251,14 +251,14 @@ impl QueueStore for Sqlite {
         let is_parent = |report: &&Report| report.has_children && accepted.contains(&report.step);
         let parents: Vec<StepId> =
             successes.iter().map(|(report, _)| *report).filter(is_parent).map(|report| report.step).collect();
-        unblock(tx, now, &parents).await?;
+        let delays = unblock(tx, now, &parents).await?;
         accepted.extend(change(tx, now, &changes, notify).await?);
         let receipts = receipts(tx, reports, &exits::accepted(reports, &accepted)).await?;
         write.tx.commit().await?;
         if !parents.is_empty() || !changes.is_empty() {
             self.wake.send();
         }
-        Ok(receipts)
+        Ok(Finished { receipts, delays })
     }
 
     /// The wait is computed by the step's own policy, as after that many failures, and is at least the configured
