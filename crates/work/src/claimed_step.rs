@@ -22,6 +22,15 @@ use crate::{Error, Payload, StepId, clock};
 /// The inputs of a step without parents, which most steps are.
 static NO_INPUTS: BTreeMap<String, Payload> = BTreeMap::new();
 
+/// The inputs of claimed steps.
+#[derive(Debug, Default)]
+struct StepInputs {
+    /// The outputs of the parents, by step and by the parent's name.
+    loaded: BTreeMap<StepId, BTreeMap<String, Payload>>,
+    /// The sizes in bytes of those that exceed the limit and are not loaded.
+    too_large: BTreeMap<StepId, u64>,
+}
+
 /// A claimed step.
 #[derive(Clone, Debug)]
 pub struct ClaimedStep {
@@ -133,7 +142,7 @@ impl ClaimedStep {
 }
 
 impl Work {
-    /// Claims due steps of one lane, with the outputs of their parents.
+    /// Claims due steps of one lane, with the outputs of their parents. A step whose inputs exceed the limit fails.
     ///
     /// The claim is not retried. If its response is lost, the claimed steps are rescued when their leases expire.
     pub(crate) async fn claim_steps(
@@ -142,31 +151,64 @@ impl Work {
         worker: WorkerId,
         limit: i64,
         lease: Duration,
+        notifier: &Notifier,
     ) -> Result<Vec<ClaimedStep>> {
         let Shared { store, names, call_policy, .. } = &*self.shared;
-        let requested = clock::now();
         let lease = lease.min(MAX_DELAY);
-        let rows = within(CALL_TIMEOUT, store.claim(selection, worker, limit, lease)).await?;
-        let since = clock::now();
-        // The steps of one claim are in the same lane.
-        let Some(first) = rows.first() else { return Ok(Vec::new()) };
-        let needed = async {
-            let lane = with_retry(call_policy, |_| names.lane(&**store, first.lane)).await?;
-            Ok((lane, self.inputs_of(&rows).await?))
-        };
-        let (lane, mut inputs) = match needed.await {
-            Ok(needed) => needed,
-            Err(error) => {
-                self.put_back(rows, &error).await;
-                return Err(error);
+        loop {
+            let requested = clock::now();
+            let rows = within(CALL_TIMEOUT, store.claim(selection, worker, limit, lease)).await?;
+            let since = clock::now();
+            // The steps of one claim are in the same lane.
+            let Some(first) = rows.first() else { return Ok(Vec::new()) };
+            let needed = async {
+                let lane = with_retry(call_policy, |_| names.lane(&**store, first.lane)).await?;
+                let inputs = self.inputs_of(&rows, lane.lane.kind).await?;
+                Ok((lane, inputs))
+            };
+            let (lane, mut inputs) = match needed.await {
+                Ok(needed) => needed,
+                Err(error) => {
+                    self.put_back(rows, &error).await;
+                    return Err(error);
+                }
+            };
+            let claimed = |row: ClaimRow| {
+                let inputs = inputs.loaded.remove(&row.step).map(Arc::new);
+                let lane = Some(Arc::clone(&lane));
+                ClaimedStep { row, lane, inputs, requested, since, before: Duration::ZERO }
+            };
+            let claimed: Vec<ClaimedStep> = rows.into_iter().map(claimed).collect();
+            if inputs.too_large.is_empty() {
+                return Ok(claimed);
             }
+            let (refused, claimed): (Vec<_>, Vec<_>) =
+                claimed.into_iter().partition(|step| inputs.too_large.contains_key(&step.row.step));
+            self.refuse(&refused, &inputs.too_large, notifier).await;
+            // More steps may be due.
+            if !claimed.is_empty() {
+                return Ok(claimed);
+            }
+        }
+    }
+
+    /// Fails steps whose inputs are too large. If the store does not accept the reports, the steps are rescued when their
+    /// leases expire, and refused again.
+    async fn refuse(&self, steps: &[ClaimedStep], sizes: &BTreeMap<StepId, u64>, notifier: &Notifier) {
+        let limit = self.shared.settings.max_inputs;
+        let report = |step: &ClaimedStep| {
+            let size = sizes.get(&step.row.step).copied().unwrap_or_default();
+            let message = format!(
+                "the outputs of the steps that it depends on have {size} bytes together, and the limit is {limit} \
+                (work.max_inputs): let these steps return references to their results, or raise the limit and retry this step"
+            );
+            step.report(Exit::Failed(FailureText { class: Class::Permanent.name(), message }))
         };
-        let claimed = |row: ClaimRow| {
-            let inputs = inputs.remove(&row.step).map(Arc::new);
-            let lane = Some(Arc::clone(&lane));
-            ClaimedStep { row, lane, inputs, requested, since, before: Duration::ZERO }
-        };
-        Ok(rows.into_iter().map(claimed).collect())
+        let reports: Vec<Report> = steps.iter().map(report).collect();
+        let lanes: Vec<_> = steps.iter().map(|step| step.lane.clone()).collect();
+        if let Err(error) = self.write_reports(&reports, &lanes, notifier, &self.shared.call_policy).await {
+            tracing::warn!(%error, "failed to refuse steps with too large inputs; they are rescued when their leases expire");
+        }
     }
 
     /// Requeues steps that were claimed and cannot run, because their inputs cannot be read. If this fails as well, they
@@ -184,15 +226,21 @@ impl Work {
         }
     }
 
-    /// Returns the outputs of the parents, for the steps that have parents.
-    async fn inputs_of(&self, rows: &[ClaimRow]) -> Result<BTreeMap<StepId, BTreeMap<String, Payload>>> {
-        let Shared { store, call_policy, .. } = &*self.shared;
-        let mut inputs: BTreeMap<StepId, BTreeMap<String, Payload>> = BTreeMap::new();
-        let children: Vec<StepId> = rows.iter().filter(|row| row.has_parents).map(|row| row.step).collect();
-        if !children.is_empty() {
-            for (step, parent, output) in with_retry(call_policy, |_| store.inputs(&children)).await? {
-                inputs.entry(step).or_default().insert(parent, output);
-            }
+    /// Returns the outputs of the parents, for the steps that have parents. HTTP steps do not read them.
+    async fn inputs_of(&self, rows: &[ClaimRow], kind: Kind) -> Result<StepInputs> {
+        let Shared { store, call_policy, settings, .. } = &*self.shared;
+        let mut inputs = StepInputs::default();
+        let has_inputs = |row: &&ClaimRow| row.has_parents && kind != Kind::Http;
+        let mut children: Vec<StepId> = rows.iter().filter(has_inputs).map(|row| row.step).collect();
+        if children.is_empty() {
+            return Ok(inputs);
+        }
+        inputs.too_large =
+            with_retry(call_policy, |_| store.input_sizes(&children)).await?.into_iter().collect();
+        inputs.too_large.retain(|_, size| *size > settings.max_inputs as u64);
+        children.retain(|step| !inputs.too_large.contains_key(step));
+        for (step, parent, output) in with_retry(call_policy, |_| store.inputs(&children)).await? {
+            inputs.loaded.entry(step).or_default().insert(parent, output);
         }
         Ok(inputs)
     }

@@ -66,7 +66,8 @@ impl Claimer {
     pub async fn claim(&self, limit: u32, lease: Duration) -> Result<Vec<ClaimedStep>> {
         self.registration.report_alive(&*self.work.shared.store).await;
         let limit = i64::from(limit.clamp(1, MAX_CLAIMED));
-        self.work.claim_steps(&self.selection, self.registration.id, limit, lease).await
+        let (worker, notifier) = (self.registration.id, &self.notifier);
+        self.work.claim_steps(&self.selection, worker, limit, lease, notifier).await
     }
 
     /// Claims due steps of one lane, like [`claim`](Self::claim), and waits up to `wait` for steps to become due.

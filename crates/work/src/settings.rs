@@ -39,6 +39,8 @@ pub struct Settings {
     pub max_payload: usize,
     /// The maximum size of an output, in bytes.
     pub max_output: usize,
+    /// The maximum size of all inputs of a step together, in bytes: of the outputs of the steps that it depends on.
+    pub max_inputs: usize,
     /// The maximum number of steps in one task.
     pub max_steps: usize,
     /// The maximum number of steps that wait in one queue; beyond it, submissions are refused.
@@ -202,6 +204,7 @@ impl Default for Settings {
             max_rescues: 5,
             max_payload: 256 * KIB,
             max_output: 256 * KIB,
+            max_inputs: 4096 * KIB,
             max_steps: 10_000,
             max_depth: 10_000_000,
             max_lanes: 10_000,

@@ -546,6 +546,9 @@ pub(crate) trait QueueStore: Send + Sync + std::fmt::Debug {
         lease: Duration,
     ) -> Result<Vec<ClaimRow>>;
 
+    /// Returns the number of bytes in the outputs of the parents of these steps.
+    async fn input_sizes(&self, steps: &[StepId]) -> Result<Vec<(StepId, u64)>>;
+
     /// Returns the outputs of the parents of these steps: step, name of the parent, output.
     async fn inputs(&self, steps: &[StepId]) -> Result<Vec<(StepId, String, Payload)>>;
 

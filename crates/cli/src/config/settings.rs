@@ -211,6 +211,7 @@ fn work(work: &Settings) -> Vec<(&'static str, Option<String>)> {
         ("work.max_rescues", Some(plain(&work.max_rescues))),
         ("work.max_payload", Some(plain(&work.max_payload))),
         ("work.max_output", Some(plain(&work.max_output))),
+        ("work.max_inputs", Some(plain(&work.max_inputs))),
         ("work.max_steps", Some(plain(&work.max_steps))),
         ("work.max_depth", Some(plain(&work.max_depth))),
         ("work.max_lanes", Some(plain(&work.max_lanes))),

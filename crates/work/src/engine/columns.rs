@@ -134,6 +134,13 @@ columns! {
         output: Option<Vec<u8>> = ["d.output", "d.output"],
     }
 
+    /// A child, and the number of bytes in the outputs of its parents.
+    InputSizeColumns {
+        task: Uuid = ["e.task", "e.task"],
+        child: i32 = ["e.child", "e.child"],
+        total: i64 = ["coalesce(sum(octet_length(d.output)), 0)::bigint", "coalesce(sum(length(d.output)), 0)"],
+    }
+
     /// A step that left `running` without success.
     ChangedColumns {
         task: Uuid = ["task", "task"],
@@ -399,6 +406,13 @@ impl InputColumns {
     /// Returns the child, and the name and the output of its parent.
     pub(crate) fn into_input(self) -> (StepId, String, Payload) {
         (TaskId::from_uuid(self.task).step(self.child), self.parent, payload(self.format, self.output))
+    }
+}
+
+impl InputSizeColumns {
+    /// Returns the child, and the size of its inputs.
+    pub(crate) fn into_size(self) -> (StepId, u64) {
+        (TaskId::from_uuid(self.task).step(self.child), count(self.total))
     }
 }
 

@@ -15,6 +15,7 @@ pub(super) const WORK_KEYS: &[&str] = &[
     "max_rescues",
     "max_payload",
     "max_output",
+    "max_inputs",
     "max_steps",
     "max_depth",
     "max_lanes",
@@ -29,6 +30,9 @@ pub(super) const HISTORY_KEYS: &[&str] = &["keep", "keep_failed", "max_rows"];
 
 /// The maximum of the lane limits. A claim looks at the head of every lane, so it would be too slow with more.
 const MAX_LANES: u64 = 1_000_000;
+
+/// The maximum size of the inputs of a step. A worker holds those of all its running steps in memory.
+const MAX_INPUTS: u64 = 1 << 30;
 
 /// The maximum of row limits, which is more than any store holds.
 const MAX_ROWS: u64 = 1_000_000_000_000;
@@ -53,6 +57,7 @@ pub(super) fn read_work(
     section.count(reader, "max_rescues", 0..=1000, &mut settings.max_rescues);
     section.size(reader, "max_payload", 1..=MAX_BYTES, &mut settings.max_payload);
     section.size(reader, "max_output", 1..=MAX_BYTES, &mut settings.max_output);
+    section.size(reader, "max_inputs", 1..=MAX_INPUTS, &mut settings.max_inputs);
     section.count(reader, "max_steps", 1..=1_000_000, &mut settings.max_steps);
     section.count(reader, "max_depth", 1..=MAX_ROWS, &mut settings.max_depth);
     section.count(reader, "max_lanes", 1..=MAX_LANES, &mut settings.max_lanes);

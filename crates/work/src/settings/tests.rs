@@ -92,6 +92,7 @@ fn ranges_are_checked() {
         ("poll = \"1ms\"", "poll is 1ms", "from 10ms to 1h"),
         ("max_payload = \"17MiB\"", "max_payload is 17MiB", "from 1B to 16MiB"),
         ("max_output = 0", "max_output is 0B", "from 1B to 16MiB"),
+        ("max_inputs = \"2GiB\"", "max_inputs is 2GiB", "from 1B to 1GiB"),
         ("max_steps = 0", "max_steps is 0", "from 1 to 1000000"),
         ("max_rescues = -1", "max_rescues is -1", "a whole number from 0 to 1000"),
         ("max_depth = 1e3", "max_depth is a float", "a whole number from 1 to 1000000000000"),

@@ -123,6 +123,24 @@ const RESCUE: &str = sql!(
     " from back"
 );
 
+/// The expiry. It skips steps that another transaction is changing.
+const EXPIRE: &str = sql!(
+    "with found as (
+        select s.task, s.step from holdoff.steps s
+        where s.index_state = {index.claimable} and s.expires_at <= (select clock_timestamp()) and s.state = {ready}
+        order by s.expires_at limit $1 for update skip locked
+    )
+    update holdoff.steps s set state = {failed}, index_state = {index.halted}, lease = s.lease + 1,
+        ended_at = clock_timestamp(), class = 'timeout', message = $2
+    from found where s.task = found.task and s.step = found.step
+    returning s.task, s.step, s.lane, s.state, s.failures"
+);
+
+/// The finished parents of steps.
+const INPUTS: &str = " from unnest($1::uuid[], $2::int[]) as x(task, step)
+    join holdoff.edges e on e.task = x.task and e.child = x.step
+    join holdoff.done d on d.task = e.task and d.step = e.parent";
+
 /// Whether the task of signal `g` suppresses signals; `$3` is how long a failed task does. Blocked steps need no
 /// condition of their own, because the step that blocks them is found.
 const IS_LIVE: &str = "exists (select from holdoff.steps s where s.task = g.task
@@ -252,15 +270,16 @@ impl QueueStore for Postgres {
             .collect())
     }
 
+    async fn input_sizes(&self, steps: &[StepId]) -> Result<Vec<(StepId, u64)>> {
+        let (tasks, numbers) = key_arrays(steps);
+        let query = sql!("select ", list!(InputSizeColumns, Postgres), INPUTS, " group by e.task, e.child");
+        let rows = sqlx::query(query).bind(tasks).bind(numbers).fetch_all(&self.pool).await?;
+        Ok(InputSizeColumns::read(&rows)?.into_iter().map(InputSizeColumns::into_size).collect())
+    }
+
     async fn inputs(&self, steps: &[StepId]) -> Result<Vec<(StepId, String, Payload)>> {
         let (tasks, numbers) = key_arrays(steps);
-        let query = sql!(
-            "select ",
-            list!(InputColumns, Postgres),
-            " from unnest($1::uuid[], $2::int[]) as x(task, step)
-            join holdoff.edges e on e.task = x.task and e.child = x.step
-            join holdoff.done d on d.task = e.task and d.step = e.parent"
-        );
+        let query = sql!("select ", list!(InputColumns, Postgres), INPUTS);
         let rows = sqlx::query(query).bind(tasks).bind(numbers).fetch_all(&self.pool).await?;
         Ok(InputColumns::read(&rows)?.into_iter().map(InputColumns::into_input).collect())
     }

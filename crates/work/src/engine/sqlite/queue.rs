@@ -60,6 +60,17 @@ pub(super) const LOST: &str = sql!(
     cross join holdoff_steps s on s.lane = l.id and s.state = {running} and s.due_at < ?1"
 );
 
+/// The steps whose start-by time has passed.
+pub(super) const EXPIRED_STEPS: &str = sql!(
+    "select s.task, s.step from holdoff_steps s where s.state = {ready} and s.expires_at <= ?1
+    order by s.expires_at"
+);
+
+/// The finished parents of steps.
+const INPUTS: &str = " from json_each(?1) x
+    cross join holdoff_edges e on e.task = unhex(x.value ->> 0) and e.child = x.value ->> 1
+    cross join holdoff_done d on d.task = e.task and d.step = e.parent";
+
 /// Whether the task of the signal suppresses signals; a failed task does if it ended after `?3`. Blocked steps need no
 /// condition of their own, because the step that blocks them is found.
 const IS_LIVE: &str = "g.namespace = ?1 and g.fingerprint = ?2 and exists (
@@ -197,14 +208,14 @@ impl QueueStore for Sqlite {
             .collect())
     }
 
+    async fn input_sizes(&self, steps: &[StepId]) -> Result<Vec<(StepId, u64)>> {
+        let query = sql!("select ", list!(InputSizeColumns, Sqlite), INPUTS, " group by e.task, e.child");
+        let rows = sqlx::query(query).bind(step_keys(steps)).fetch_all(self.file.readers()).await?;
+        Ok(InputSizeColumns::read(&rows)?.into_iter().map(InputSizeColumns::into_size).collect())
+    }
+
     async fn inputs(&self, steps: &[StepId]) -> Result<Vec<(StepId, String, Payload)>> {
-        let query = sql!(
-            "select ",
-            list!(InputColumns, Sqlite),
-            " from json_each(?1) x
-            cross join holdoff_edges e on e.task = unhex(x.value ->> 0) and e.child = x.value ->> 1
-            cross join holdoff_done d on d.task = e.task and d.step = e.parent"
-        );
+        let query = sql!("select ", list!(InputColumns, Sqlite), INPUTS);
         let rows = sqlx::query(query).bind(step_keys(steps)).fetch_all(self.file.readers()).await?;
         Ok(InputColumns::read(&rows)?.into_iter().map(InputColumns::into_input).collect())
     }
