@@ -88,7 +88,7 @@ impl Submitted {
 }
 
 /// The steps that a worker can run.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Selection {
     /// An empty list means all namespaces.
     pub(crate) namespaces: Vec<String>,

@@ -13,6 +13,7 @@ pub use submit::PreparedTasks;
 
 use crate::due::DueTimes;
 use crate::names::NameCache;
+use crate::pull::ClaimQueues;
 use crate::query::{Action, PageRequest, StepCount, StepFilter, StepPage};
 use crate::record::{StepRecord, TaskPage, TaskRecord};
 use crate::signal::SignalRecord;
@@ -65,6 +66,7 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) names: NameCache,
     pub(crate) due: DueTimes,
+    pub(crate) claim_queues: ClaimQueues,
     pub(crate) call_policy: Policy,
     pub(crate) report_policy: Policy,
     depth: submit::QueueDepths,
@@ -105,6 +107,7 @@ impl Work {
             names: NameCache::with_limits(LaneLimits::of(&settings)),
             settings,
             due: DueTimes::default(),
+            claim_queues: ClaimQueues::default(),
             call_policy,
             report_policy: for_reports(),
             depth: submit::QueueDepths::default(),
