@@ -90,6 +90,10 @@ pub(crate) struct StepView<'a> {
     #[schema(value_type = schema::MomentText, required = false)]
     #[serde(skip_serializing_if = "Option::is_none")]
     due_at: Option<Moment>,
+    /// The start-by time: no attempt begins later.
+    #[schema(value_type = schema::MomentText, required = false)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<Moment>,
     /// The start of the last attempt.
     #[schema(value_type = schema::MomentText, required = false)]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -141,6 +145,7 @@ impl<'a> StepView<'a> {
             waiting_for: step.waiting_for,
             created_at: step.created_at,
             due_at: step.due_at,
+            expires_at: step.expires_at,
             last_attempted_at: step.last_attempted_at,
             ended_at: step.ended_at,
             class: step.class.as_deref(),

@@ -16,6 +16,7 @@ const DUPLICATES: &str = "holdoff_work_duplicates_total";
 const FINISHED: &str = "holdoff_work_finished_total";
 const FENCED: &str = "holdoff_work_fenced_total";
 const RESCUED: &str = "holdoff_work_rescued_total";
+const EXPIRED: &str = "holdoff_work_expired_total";
 const RUN_SECONDS: &str = "holdoff_work_run_seconds";
 const DELAY_SECONDS: &str = "holdoff_work_delay_seconds";
 const STEPS: &str = "holdoff_work_steps";
@@ -39,6 +40,7 @@ pub fn describe() {
     describe_counter!(FINISHED, "runs that ended, by outcome");
     describe_counter!(FENCED, "reports rejected because their lease had expired");
     describe_counter!(RESCUED, "steps rescued from lost workers");
+    describe_counter!(EXPIRED, "steps that failed because they were not started by their start-by time");
     describe_histogram!(RUN_SECONDS, metrics::Unit::Seconds, "duration of a run");
     describe_histogram!(DELAY_SECONDS, metrics::Unit::Seconds, "delay before the next attempt");
     describe_gauge!(STEPS, "steps by state");
@@ -131,6 +133,10 @@ impl LaneMetrics {
 pub(crate) fn rescued(requeued: u64, failed: u64) {
     counter!(RESCUED, "outcome" => "requeued").increment(requeued);
     counter!(RESCUED, "outcome" => "failed").increment(failed);
+}
+
+pub(crate) fn expired(count: u64) {
+    counter!(EXPIRED).increment(count);
 }
 
 pub(crate) fn pruned(count: u64) {

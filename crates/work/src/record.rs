@@ -100,6 +100,9 @@ pub struct StepRecord {
     /// When it becomes due; while it is running, when its lease ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub due_at: Option<Moment>,
+    /// The start-by time: no attempt begins later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Moment>,
     /// When the last attempt began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_attempted_at: Option<Moment>,

@@ -38,6 +38,8 @@ pub(crate) struct NewStep {
     pub(crate) parents: i32,
     pub(crate) children: i32,
     pub(crate) delay: Duration,
+    /// The time from the submission after which no attempt begins.
+    pub(crate) expires_in: Option<Duration>,
     pub(crate) payload: Payload,
 }
 
@@ -564,6 +566,9 @@ pub(crate) trait QueueStore: Send + Sync + std::fmt::Debug {
 
     /// Rescues steps whose leases have expired.
     async fn rescue(&self, rule: RescueRule, notify: NotifyFn<'_>) -> Result<Rescued>;
+
+    /// Fails at most `limit` ready steps whose start-by time has passed.
+    async fn expire(&self, limit: i64, notify: NotifyFn<'_>) -> Result<Rescued>;
 
     /// Signals that steps may have become due. Signals may be missed, so the receiver also polls.
     fn wakes(&self) -> watch::Receiver<()>;

@@ -40,6 +40,7 @@ pub struct Step {
     pub(crate) kind: Kind,
     pub(crate) priority: u8,
     pub(crate) delay: Duration,
+    pub(crate) expires_in: Option<Duration>,
     pub(crate) policy: Option<String>,
     pub(crate) destination: Option<String>,
     pub(crate) payload: Payload,
@@ -153,6 +154,12 @@ impl Task {
         self.change_last(|step| step.delay(delay))
     }
 
+    /// Sets the start-by time of the last step.
+    #[must_use]
+    pub fn expires_in(self, time: Duration) -> Self {
+        self.change_last(|step| step.expires_in(time))
+    }
+
     /// Sets the policy of the last step.
     #[must_use]
     pub fn policy(self, policy: impl Into<String>) -> Self {
@@ -177,6 +184,7 @@ impl Step {
             kind: Kind::Handler,
             priority: Self::NORMAL,
             delay: Duration::ZERO,
+            expires_in: None,
             policy: None,
             destination: None,
             payload: Payload::empty(),
@@ -253,6 +261,14 @@ impl Step {
     #[must_use]
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
+        self
+    }
+
+    /// Sets the start-by time, counted from the submission: no attempt begins later. A step that is ready then fails; one
+    /// that waits for others fails when they have succeeded. An operator who retries the step removes the limit.
+    #[must_use]
+    pub fn expires_in(mut self, time: Duration) -> Self {
+        self.expires_in = Some(time);
         self
     }
 
@@ -476,6 +492,18 @@ pub enum InvalidTask {
         /// The name of the delay.
         what: &'static str,
         /// The length of the delay.
+        delay: Duration,
+    },
+    /// The step would expire before it is due.
+    #[error(
+        "step `{step}` expires {expires_in:?} after its submission, and its delay is {delay:?}: expected a longer time"
+    )]
+    ExpiresTooSoon {
+        /// The step.
+        step: String,
+        /// The time after which it expires.
+        expires_in: Duration,
+        /// Its delay.
         delay: Duration,
     },
     /// An HTTP request is invalid.

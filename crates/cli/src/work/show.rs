@@ -1,6 +1,7 @@
 //! `holdoff work show`
 
 use std::io::Write;
+use std::time::Duration;
 
 use holdoff_server::TaskView;
 use holdoff_work::{AttemptRecord, Format, Moment, Payload, StepRecord, StepState, TaskId, TaskRecord};
@@ -69,7 +70,15 @@ fn steps(task: &TaskRecord, out: &mut impl Write) -> std::io::Result<()> {
 fn activity(step: &StepRecord, now: Moment) -> String {
     let until =
         |moment: Option<Moment>| moment.map(|moment| moment.since(now)).filter(|left| !left.is_zero());
-    match (step.state, until(step.due_at)) {
+    let doing = doing(step, now, until(step.due_at));
+    match until(step.expires_at).filter(|_| matches!(step.state, StepState::Blocked | StepState::Ready)) {
+        Some(left) => format!("{doing}, expires in {}", time(left)),
+        None => doing,
+    }
+}
+
+fn doing(step: &StepRecord, now: Moment, due_in: Option<Duration>) -> String {
+    match (step.state, due_in) {
         (StepState::Ready, Some(left)) if step.failures > 0 => format!("next attempt in {}", time(left)),
         (StepState::Ready, Some(left)) => format!("runs in {}", time(left)),
         (StepState::Ready, None) => "due".to_owned(),

@@ -36,6 +36,10 @@ pub(super) struct SubmitArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     delay: Option<Duration>,
 
+    /// Start-by time: no attempt begins later, and a ready step then fails
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    expires_in: Option<Duration>,
+
     /// Retry policy [default: the policy of the operation]
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
@@ -86,6 +90,9 @@ fn task(args: &SubmitArgs) -> Result<Task, CommandError> {
         (None, None) => Step::new(&args.operation),
     };
     step = step.priority(args.priority).delay(args.delay.unwrap_or_default());
+    if let Some(time) = args.expires_in {
+        step = step.expires_in(time);
+    }
     if let Some(queue) = &args.queue {
         step = step.queue(queue);
     }

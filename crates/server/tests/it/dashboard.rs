@@ -55,7 +55,7 @@ async fn every_page_renders(stores: Stores) {
     daemon.until_over(&conflict).await;
     let graph = json!({ "steps": [
         { "name": "pack", "operation": "pack" },
-        { "name": "ship", "operation": "ship", "after": ["pack"] },
+        { "name": "ship", "operation": "ship", "after": ["pack"], "expires_in": "1h" },
     ] });
     let graph = daemon.submit(&graph).await;
     let lock = json!({ "key": "deploy", "name": "ci-7", "lease": "1m" });
@@ -70,6 +70,7 @@ async fn every_page_renders(stores: Stores) {
         ("/tasks", "mail.send"),
         ("/tasks?state=failed", "crm.sync"),
         (&*format!("/tasks/{graph}"), "class=\"edge\""),
+        (&*format!("/steps/{graph}/1"), "start by"),
         ("/steps", "mail.send"),
         ("/steps?state=failed&operation=mail.*&min_failures=1", "1 step"),
         ("/failed", "HTTP 400"),

@@ -181,6 +181,7 @@ columns! {
             "null::bigint",
             "null"
         ],
+        expires_at: Option<i64> = ["holdoff.micros(s.expires_at)", "s.expires_at", "null::bigint", "null"],
         claimed_at: Option<i64> = ["holdoff.micros(s.claimed_at)", "s.claimed_at"],
         ended_at: Option<i64> = ["holdoff.micros(s.ended_at)", "s.ended_at"],
         class: Option<String>,
@@ -440,6 +441,7 @@ impl StepColumns {
             waiting_for: count(self.waiting),
             created_at: Moment(self.created_at),
             due_at: self.due_at.map(Moment).filter(|_| has_due),
+            expires_at: self.expires_at.map(Moment),
             last_attempted_at: self.claimed_at.map(Moment),
             ended_at: self.ended_at.map(Moment),
             class: self.class,

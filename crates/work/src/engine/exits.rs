@@ -17,6 +17,9 @@ pub(crate) const KEPT_LEASES: i64 = 2 * 500;
 pub(crate) const LOST_TOO_OFTEN: &str =
     "its worker was lost too often in a row; the step may crash its workers";
 
+/// The message of a step whose start-by time has passed.
+pub(crate) const EXPIRED: &str = "the step was not started by its start-by time";
+
 /// Splits reports into successes, with their outputs, and other exits. Both are in the order of their steps, so that
 /// two batches that touch the same rows lock them in the same order.
 ///

@@ -106,7 +106,9 @@ mod tests {
 
     /// The hot statements do not read the whole table.
     #[tokio::test]
-    async fn claims_and_rescues_use_the_index() {
+    async fn claims_rescues_and_expiries_use_an_index() {
+        let expired = plan(queue::EXPIRED_STEPS).await;
+        assert!(expired.contains("USING INDEX holdoff_steps_expires"), "{expired}");
         for statement in [queue::HEAD, queue::CLAIM, queue::LOST] {
             let plan = plan(statement).await;
             assert!(

@@ -171,8 +171,11 @@ impl Work {
         self.start_stats_writer();
     }
 
-    /// Counts steps that were rescued from lost workers, and whether they failed finally.
+    /// Counts steps that were rescued from lost workers or have expired, and whether they failed finally.
     pub(crate) fn count_rescued(&self, lanes: &[(LaneId, bool)]) {
+        if lanes.is_empty() {
+            return;
+        }
         let mut counters = self.shared.node_stats.counters.lock();
         for (lane, has_failed) in lanes {
             if let Some(known) = self.shared.names.cached_lane(*lane) {

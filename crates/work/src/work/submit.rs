@@ -71,6 +71,7 @@ impl Work {
                     parents: *parents,
                     children: *children,
                     delay: step.delay,
+                    expires_in: step.expires_in,
                     payload: step.payload,
                 });
             }
@@ -122,8 +123,15 @@ impl Work {
         if step.priority > Step::LOWEST {
             return Err(InvalidTask::Priority { step: shown(), priority: step.priority });
         }
-        if step.delay > MAX_DELAY {
-            return Err(InvalidTask::TooLong { what: "the delay of a step", delay: step.delay });
+        let times = [
+            ("the delay of a step", step.delay),
+            ("the start-by time of a step", step.expires_in.unwrap_or_default()),
+        ];
+        if let Some((what, delay)) = times.into_iter().find(|(_, time)| *time > MAX_DELAY) {
+            return Err(InvalidTask::TooLong { what, delay });
+        }
+        if let Some(expires_in) = step.expires_in.filter(|time| *time <= step.delay) {
+            return Err(InvalidTask::ExpiresTooSoon { step: shown(), expires_in, delay: step.delay });
         }
         let (size, limit) = (step.payload.bytes.len(), self.shared.settings.max_payload);
         if size > limit {
@@ -486,6 +494,7 @@ mod tests {
             parents: 0,
             children: 0,
             delay: std::time::Duration::ZERO,
+            expires_in: None,
             payload: Payload { format: crate::Format::Bytes, bytes: vec![0; bytes].into() },
         };
         let namespace = "default".to_owned();

@@ -317,7 +317,7 @@ async fn revive(
         " order by s.task, s.step for update)
         update holdoff.steps s set state = {ready}, index_state = {index.claimable}, lease = s.lease + 1, failures = 0,
             rescues = 0, refreshed = false, last_delay_us = 0, first_at = null, ended_at = null,
-            due_at = clock_timestamp()"
+            expires_at = null, due_at = clock_timestamp()"
     ));
     if let Some(payload) = payload {
         query.push(", format = ").push_bind(payload.format.code());

@@ -38,6 +38,7 @@ macro_rules! claim {
             select s.due_at from holdoff.steps s
             where s.lane = l.id and s.index_state = {index.claimable} and s.state = {ready}
                 and s.due_at <= (select clock_timestamp())
+                and (s.expires_at is null or s.expires_at > (select clock_timestamp()))
             order by s.due_at limit 1", $head, "
         ) h
         where not l.paused
@@ -53,6 +54,7 @@ macro_rules! claim {
         select c.ctid from holdoff.steps c
         where c.lane = (select id from head) and c.index_state = {index.claimable} and c.state = {ready}
             and c.due_at <= (select clock_timestamp())
+            and (c.expires_at is null or c.expires_at > (select clock_timestamp()))
         order by c.due_at limit $6 for update skip locked
     ))
     returning ", list!(ClaimColumns, Postgres), ", ", list!(ClaimPayloadColumns, Postgres))
@@ -369,6 +371,16 @@ impl QueueStore for Postgres {
         tx.commit().await?;
         self.announce_due(&notifications);
         Ok(rescued)
+    }
+
+    async fn expire(&self, limit: i64, notify: NotifyFn<'_>) -> Result<Rescued> {
+        let mut tx = self.pool.begin().await?;
+        let rows = sqlx::query(EXPIRE).bind(limit).bind(EXPIRED).fetch_all(&mut *tx).await?;
+        let (notifications, expired) = exits::rescued(&ChangedColumns::read(&rows)?, EXPIRED, notify);
+        submit(&mut tx, &notifications, false).await?;
+        tx.commit().await?;
+        self.announce_due(&notifications);
+        Ok(expired)
     }
 
     fn wake(&self) {

@@ -72,6 +72,7 @@ create table holdoff.steps (
     lease bigint not null default 0,
     due_at timestamptz not null,
     leased_until timestamptz,
+    expires_at timestamptz,
     created_at timestamptz not null,
     claimed_at timestamptz,
     first_at timestamptz,
@@ -101,6 +102,7 @@ create table holdoff.steps (
 
 -- Steps to be claimed by due time, and renewed leases by their end.
 create index steps_due on holdoff.steps (lane, index_state, due_at) where index_state in (1, 3);
+create index steps_expires on holdoff.steps (expires_at) where index_state = 1 and expires_at is not null;
 create index steps_ended on holdoff.steps (lane, ended_at) where index_state = 2;
 
 -- Failed and conflicted steps, newest first. Like the other indexes it does not mention the state, so a claim changes

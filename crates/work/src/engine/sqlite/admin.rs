@@ -307,7 +307,7 @@ async fn revive(
 ) -> Result<u64> {
     let mut query = QueryBuilder::<Engine>::new(sql!(
         "update holdoff_steps set state = {ready}, lease = lease + 1, failures = 0, rescues = 0, refreshed = 0,
-            last_delay_us = 0, first_at = null, ended_at = null, due_at = "
+            last_delay_us = 0, first_at = null, ended_at = null, expires_at = null, due_at = "
     ));
     query.push_bind(now);
     if let Some(payload) = payload {

@@ -29,6 +29,7 @@ pub(super) const HEAD: &str = sql!(
     "select l.id from (
         select l.id, l.priority, (
             select s.due_at from holdoff_steps s where s.lane = l.id and s.state = {ready} and s.due_at <= ?5
+                and (s.expires_at is null or s.expires_at > ?5)
             order by s.due_at limit 1
         ) as due_at
         from holdoff_lanes l
@@ -46,6 +47,7 @@ pub(super) const CLAIM: &str = sql!(
         first_at = iif(s.failures = 0, ?3, coalesce(s.first_at, ?3)), due_at = ?3 + ?4
     where (s.task, s.step) in (
         select c.task, c.step from holdoff_steps c where c.lane = ?1 and c.state = {ready} and c.due_at <= ?3
+            and (c.expires_at is null or c.expires_at > ?3)
         order by c.due_at limit ?5
     )
     returning ",
@@ -312,6 +314,27 @@ impl QueueStore for Sqlite {
         submit(&mut write.tx, write.now, &notifications, false).await?;
         write.tx.commit().await?;
         Ok(rescued)
+    }
+
+    async fn expire(&self, limit: i64, notify: NotifyFn<'_>) -> Result<Rescued> {
+        let is_any = sqlx::query(sql!(EXPIRED_STEPS, " limit 1")).bind(self.file.now());
+        if is_any.fetch_optional(self.file.readers()).await?.is_none() {
+            return Ok(Rescued::default());
+        }
+        let mut write = self.file.write().await?;
+        let update = sql!(
+            "update holdoff_steps set state = {failed}, lease = lease + 1, ended_at = ?1, class = 'timeout', message = ?2
+            where (task, step) in (",
+            EXPIRED_STEPS,
+            " limit ?3) returning ",
+            list!(ChangedColumns, Sqlite)
+        );
+        let query = sqlx::query(update).bind(write.now).bind(EXPIRED).bind(limit);
+        let rows = query.fetch_all(&mut *write.tx).await?;
+        let (notifications, expired) = exits::rescued(&ChangedColumns::read(&rows)?, EXPIRED, notify);
+        submit(&mut write.tx, write.now, &notifications, false).await?;
+        write.tx.commit().await?;
+        Ok(expired)
     }
 
     fn wakes(&self) -> watch::Receiver<()> {

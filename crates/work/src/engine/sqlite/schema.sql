@@ -65,6 +65,7 @@ create table holdoff_steps (
     worker integer,
     lease integer not null default 0,
     due_at integer not null,
+    expires_at integer,
     created_at integer not null,
     claimed_at integer,
     first_at integer,
@@ -88,7 +89,8 @@ create table holdoff_steps (
 
 -- Ready steps by due time, and running steps by the end of their lease. The index is not partial: SQLite does not infer
 -- that `state = 1` implies `state in (1, 2)`, and would read the whole table instead.
-create index holdoff_steps_due on holdoff_steps (lane, state, due_at);
+create index holdoff_steps_due on holdoff_steps (lane, state, due_at, expires_at);
+create index holdoff_steps_expires on holdoff_steps (expires_at) where state = 1 and expires_at is not null;
 create index holdoff_steps_ended on holdoff_steps (lane, state, ended_at) where state in (4, 5);
 
 -- Failed and conflicted steps, newest first, with the columns that most queries filter by. These steps are far apart in
