@@ -315,8 +315,14 @@ async fn one_bad_report_does_not_lose_its_neighbours(store: TestStore) {
     execute(&store, reject).await;
     let tasks = (0..100).map(|number| Task::new("mail").json(&number)).collect();
     let tasks: Vec<TaskId> = work.submit_all(tasks).await.unwrap().iter().map(Submitted::task).collect();
-    let worker = work.worker().handle("mail", |_: Context, number: u32| async move {
-        if number == 70 { Err(Fault::permanent("poison")) } else { Ok(()) }
+    // All runs end at once, so that the bad report has neighbours in its batch.
+    let barrier = Arc::new(Barrier::new(100));
+    let worker = work.worker().concurrency(100).handle("mail", move |_: Context, number: u32| {
+        let barrier = Arc::clone(&barrier);
+        async move {
+            barrier.wait().await;
+            if number == 70 { Err(Fault::permanent("poison")) } else { Ok(()) }
+        }
     });
     let worker = worker.start().await.unwrap();
     for (number, task) in tasks.iter().enumerate().filter(|(number, _)| *number != 70) {
