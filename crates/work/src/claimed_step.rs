@@ -17,7 +17,7 @@ use crate::store::{
 };
 use crate::with_retry::{CALL_TIMEOUT, with_retry, within};
 use crate::work::{Shared, Work};
-use crate::{Error, Payload, StepId, clock};
+use crate::{Error, Kind, Payload, StepId, clock};
 
 /// The inputs of a step without parents, which most steps are.
 static NO_INPUTS: BTreeMap<String, Payload> = BTreeMap::new();
@@ -264,7 +264,9 @@ impl Work {
         let Shared { store, names, .. } = &*self.shared;
         let notify = |ended: &EndedStep| notifier.notify(names, ended);
         let Finished { receipts, delays } = with_retry(policy, |_| store.finish(reports, &notify)).await?;
-        delays.into_iter().for_each(|delay| self.shared.due.add(delay));
+        for delay in delays {
+            self.shared.due.add(delay);
+        }
         let mut accepted = Vec::with_capacity(reports.len());
         for ((report, lane), receipt) in reports.iter().zip(lanes).zip(&receipts) {
             match (receipt, lane) {

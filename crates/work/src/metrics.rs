@@ -1,13 +1,12 @@
 //! All metrics of this crate: names, help texts, and the functions that record them.
 //!
 //! Label values are the names of namespaces, queues and operations, and fixed words. The limits on lanes bound the
-//! number of names; names beyond them are counted together, as `other`.
+//! number of names; the further names of a namespace are counted together, as `other`.
 
 use metrics::{
     Counter, Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
 };
 
-use crate::Lane;
 use crate::record::QueueStats;
 use crate::store::{AttemptOutcome, Exit, Report};
 
@@ -74,16 +73,8 @@ pub(crate) struct LaneMetrics {
 }
 
 impl LaneMetrics {
-    pub(crate) fn new(lane: &Lane) -> Self {
-        Self::named(&lane.namespace, &lane.queue, &lane.operation)
-    }
-
-    /// Returns the shared metrics of all lanes beyond the limits.
-    pub(crate) fn other() -> Self {
-        Self::named(OTHER, OTHER, OTHER)
-    }
-
-    fn named(namespace: &str, queue: &str, operation: &str) -> Self {
+    /// Returns the metrics of these namespace, queue and operation.
+    pub(crate) fn new([namespace, queue, operation]: [&str; 3]) -> Self {
         let labels = [
             ("namespace", namespace.to_owned()),
             ("queue", queue.to_owned()),
@@ -177,7 +168,12 @@ pub(crate) fn broken(destinations: usize) {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]
-pub(crate) fn counted(stats: &QueueStats) {
+pub(crate) fn counted([namespace, queue, operation]: [&str; 3], stats: &QueueStats) {
+    let labels = [
+        ("namespace", namespace.to_owned()),
+        ("queue", queue.to_owned()),
+        ("operation", operation.to_owned()),
+    ];
     let states = [
         ("blocked", stats.blocked),
         ("due", stats.due),
@@ -187,15 +183,9 @@ pub(crate) fn counted(stats: &QueueStats) {
         ("conflicted", stats.conflicted),
     ];
     for (state, count) in states {
-        gauge!(STEPS, "namespace" => stats.namespace.clone(), "queue" => stats.queue.clone(),
-            "operation" => stats.operation.clone(), "state" => state)
-        .set(count as f64);
+        let [namespace, queue, operation] = labels.clone();
+        gauge!(STEPS, &[namespace, queue, operation, ("state", state.to_owned())]).set(count as f64);
     }
-    let labels = [
-        ("namespace", stats.namespace.clone()),
-        ("queue", stats.queue.clone()),
-        ("operation", stats.operation.clone()),
-    ];
     gauge!(OLDEST_DUE, &labels).set(stats.oldest_due.as_secs_f64());
     gauge!(STALE, &labels).set(stats.stale as f64);
 }

@@ -378,7 +378,7 @@ pub(crate) struct EndedStep {
 /// Creates the notification task for a step that ended, to be stored in the same transaction.
 pub(crate) type NotifyFn<'a> = &'a (dyn Fn(&EndedStep) -> Option<NewTask> + Send + Sync);
 
-/// The result of a rescue.
+/// The result of a rescue, or of an expiry.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Rescued {
     pub(crate) requeued: u64,
@@ -619,6 +619,13 @@ pub(crate) trait AdminStore: Send + Sync + std::fmt::Debug {
     /// Removes workers that have not reported for an hour and that no step or attempt mentions. Returns their number.
     /// However often this is called, the steps and attempts are searched about once an hour.
     async fn prune_workers(&self) -> Result<u64>;
+
+    /// Retires the lanes without steps and history, and deletes those that have been retired for an hour. Returns the
+    /// number of deleted lanes. It reads all steps.
+    ///
+    /// A submission does not use the number of a retired lane, which it may have cached, but looks the lane up again, and
+    /// so takes it back into use. The hour is for transactions that began before the lane was retired.
+    async fn prune_lanes(&self) -> Result<u64>;
 
     /// Returns space that pruning has freed, in small portions.
     async fn compact(&self) -> Result<()>;

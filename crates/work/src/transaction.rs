@@ -87,7 +87,7 @@ pub mod postgres {
     use super::{HeldStep, output_of};
     use crate::engine::postgres::{notify_due, submit, succeed, unblock};
     use crate::store::{Exit, Result};
-    use crate::{Completion, IntoOutput, PreparedTasks, Submitted, Work};
+    use crate::{Completion, Error, IntoOutput, PreparedTasks, Submitted, Work};
 
     /// Submits tasks as part of the caller's transaction. The transaction must be on the database of the store. Call
     /// [`Work::wake`] after its commit.
@@ -96,7 +96,12 @@ pub mod postgres {
         connection: &mut PgConnection,
         prepared: &PreparedTasks,
     ) -> Result<Vec<Submitted>> {
-        let submitted = submit(connection, &prepared.tasks, false).await?;
+        let mut submitted = submit(connection, &prepared.tasks, false).await;
+        if matches!(submitted, Err(Error::LaneRemoved)) {
+            let renewed = work.with_renewed_lanes(&prepared.tasks).await?;
+            submitted = submit(connection, &renewed, false).await;
+        }
+        let submitted = submitted?;
         work.count_submitted(&prepared.tasks, &submitted);
         Ok(submitted)
     }
@@ -156,9 +161,10 @@ pub mod sqlite {
     use sqlx::SqliteConnection;
 
     use super::{HeldStep, output_of};
-    use crate::engine::sqlite::{now_in, submit, succeed, unblock};
-    use crate::store::{Exit, Result};
-    use crate::{Completion, IntoOutput, PreparedTasks, Submitted, Work};
+    use crate::engine::sqlite::{lane_ids, now_in, submit, succeed, unblock};
+    use crate::store::{Exit, LaneLimits, Result};
+    use crate::work::{Shared, lane_numbers, renumbered};
+    use crate::{Completion, Error, IntoOutput, PreparedTasks, Submitted, Work};
 
     /// Submits tasks as part of the caller's transaction. The transaction must be on the database of the store. Call
     /// [`Work::wake`] after its commit.
@@ -168,7 +174,16 @@ pub mod sqlite {
         prepared: &PreparedTasks,
     ) -> Result<Vec<Submitted>> {
         let now = now_in(connection).await?;
-        let submitted = submit(connection, now, &prepared.tasks, false).await?;
+        let mut submitted = submit(connection, now, &prepared.tasks, false).await;
+        if matches!(submitted, Err(Error::LaneRemoved)) {
+            // Another connection could not write now.
+            let Shared { store, names, settings, .. } = &*work.shared;
+            let old = lane_numbers(&prepared.tasks);
+            let lanes = names.forget_lanes(&**store, &old).await?;
+            let new = lane_ids(connection, &lanes, LaneLimits::of(settings)).await?;
+            submitted = submit(connection, now, &renumbered(&prepared.tasks, old, new), false).await;
+        }
+        let submitted = submitted?;
         work.count_submitted(&prepared.tasks, &submitted);
         Ok(submitted)
     }

@@ -10,6 +10,8 @@ use holdoff_policy::{Policy, PolicySet};
 use tokio::sync::watch;
 
 pub use submit::PreparedTasks;
+#[cfg(feature = "sqlite")]
+pub(crate) use submit::{lane_numbers, renumbered};
 
 use crate::due::DueTimes;
 use crate::names::NameCache;
@@ -271,8 +273,8 @@ impl Work {
         Ok(count)
     }
 
-    /// Deletes the steps that [`HistorySettings`](crate::HistorySettings) does not keep, and returns their number. Workers do this
-    /// periodically. If the future is dropped, some of these steps may remain.
+    /// Deletes the steps that [`HistorySettings`](crate::HistorySettings) does not keep, and returns their number. Once an
+    /// hour it also removes the lanes that have no steps left. Workers do this periodically. If the future is dropped, some of these steps may remain.
     pub async fn prune(&self) -> Result<u64> {
         let history = self.shared.settings.history;
         let rule = PruneRule {
@@ -293,6 +295,10 @@ impl Work {
             tokio::task::yield_now().await;
         }
         within(UPKEEP_TIMEOUT, self.shared.store.prune_workers()).await?;
+        if self.shared.names.is_search_due() {
+            within(UPKEEP_TIMEOUT, self.shared.store.prune_lanes()).await?;
+            self.shared.names.load_lanes(&*self.shared.store).await?;
+        }
         if pruned > 0 {
             within(UPKEEP_TIMEOUT, self.shared.store.compact()).await?;
         }

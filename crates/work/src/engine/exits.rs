@@ -72,13 +72,12 @@ pub(crate) fn notifications(
     changed.iter().filter_map(ended).collect()
 }
 
-/// Returns the notification tasks for the steps that lost their workers too often, and the result of the rescue.
-pub(crate) fn rescued(back: &[ChangedColumns], notify: NotifyFn<'_>) -> (Vec<NewTask>, Rescued) {
+/// Returns the result of a rescue or an expiry, and the notification tasks for the steps that have failed for this reason.
+pub(crate) fn rescued(back: &[ChangedColumns], why: &str, notify: NotifyFn<'_>) -> (Vec<NewTask>, Rescued) {
     let has_failed = |row: &ChangedColumns| row.state == StepState::Failed.code();
     let failed: Vec<&ChangedColumns> = back.iter().filter(|row| has_failed(row)).collect();
-    let ended = |row: &&ChangedColumns| {
-        notify(&ended_step(row, StepState::Failed, Class::Timeout.name(), LOST_TOO_OFTEN))
-    };
+    let ended =
+        |row: &&ChangedColumns| notify(&ended_step(row, StepState::Failed, Class::Timeout.name(), why));
     let notifications = failed.iter().filter_map(ended).collect();
     let failed = failed.len() as u64;
     let lanes = back.iter().map(|row| (row.lane, has_failed(row))).collect();

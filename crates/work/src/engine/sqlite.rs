@@ -16,6 +16,7 @@ mod submit;
 pub(crate) use holdoff_sql::sqlite::now_in;
 
 pub(crate) use finish::{succeed, unblock};
+pub(crate) use queue::lane_ids;
 pub(crate) use submit::submit;
 
 use std::sync::{Arc, OnceLock};

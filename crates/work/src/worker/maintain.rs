@@ -1,5 +1,6 @@
 //! Maintenance that any node does for the whole store: rescue, pruning, statistics.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,23 +71,32 @@ async fn rescue(shared: &Shared) -> Result<()> {
         least_delay: work.settings.requeue.rescue,
         limit: BATCH,
     };
+    let notify = |ended: &crate::store::EndedStep| shared.notifier.notify(&work.names, ended);
     loop {
-        let notify = |ended: &crate::store::EndedStep| shared.notifier.notify(&work.names, ended);
         let rescued = within(UPKEEP_TIMEOUT, work.store.rescue(rule, &notify)).await?;
+        let expired = within(UPKEEP_TIMEOUT, work.store.expire(BATCH, &notify)).await?;
         let count = rescued.requeued + rescued.failed;
         if count > 0 {
             metrics::rescued(rescued.requeued, rescued.failed);
-            if rescued.lanes.iter().any(|(lane, _)| work.names.cached_lane(*lane).is_none()) {
-                work.names.load_lanes(&*work.store).await?;
-            }
-            shared.work.count_rescued(&rescued.lanes);
             tracing::warn!(
                 requeued = rescued.requeued,
                 failed = rescued.failed,
                 "rescued steps of lost workers"
             );
         }
-        if i64::try_from(count).unwrap_or(0) < BATCH {
+        if expired.failed > 0 {
+            metrics::expired(expired.failed);
+            tracing::warn!(
+                steps = expired.failed,
+                "failed steps that were not started by their start-by time"
+            );
+        }
+        let lanes = [rescued.lanes, expired.lanes].concat();
+        if lanes.iter().any(|(lane, _)| work.names.cached_lane(*lane).is_none()) {
+            work.names.load_lanes(&*work.store).await?;
+        }
+        shared.work.count_rescued(&lanes);
+        if i64::try_from(count.max(expired.failed)).unwrap_or(0) < BATCH {
             return Ok(());
         }
     }
@@ -95,23 +105,15 @@ async fn rescue(shared: &Shared) -> Result<()> {
 async fn count(shared: &Shared) -> Result<()> {
     let work = &shared.work.shared;
     let stats = shared.work.count_now().await?;
-    let mut others: Option<QueueStats> = None;
+    let mut series: BTreeMap<[&str; 3], QueueStats> = BTreeMap::new();
     for lane in &stats {
-        if work.names.has_own_label(lane) {
-            metrics::counted(lane);
-        } else {
-            others.get_or_insert_default().add(lane);
-        }
+        series.entry(work.names.labels(lane)).or_default().add(lane);
         if lane.stale > 0 {
             let (queue, operation, stale) = (&lane.queue, &lane.operation, lane.stale);
             tracing::warn!(queue, operation, stale, "found stale steps");
         }
     }
-    if let Some(mut others) = others {
-        let name = || metrics::OTHER.to_owned();
-        (others.namespace, others.queue, others.operation) = (name(), name(), name());
-        metrics::counted(&others);
-    }
+    series.iter().for_each(|(labels, counts)| metrics::counted(*labels, counts));
     shared.work.update_depths(&stats);
     #[cfg(feature = "http")]
     if let Some(http) = &shared.http {

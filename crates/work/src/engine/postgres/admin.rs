@@ -219,6 +219,10 @@ impl AdminStore for Postgres {
         prune::workers(&self.pool).await
     }
 
+    async fn prune_lanes(&self) -> Result<u64> {
+        prune::lanes(&self.pool).await
+    }
+
     /// Does nothing: autovacuum reclaims the space.
     async fn compact(&self) -> Result<()> {
         Ok(())

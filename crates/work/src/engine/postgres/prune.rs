@@ -6,7 +6,8 @@ use sqlx::PgPool;
 use super::default_planner;
 use crate::engine::columns;
 use crate::engine::sql::sql;
-use crate::store::{MAX_PRUNED_WORKERS, PruneRule, Result};
+use crate::notify::NAMESPACE;
+use crate::store::{LaneId, MAX_PRUNED_WORKERS, PruneRule, Result};
 
 /// Deletes finished steps by age. A live task keeps its history, because the outputs are the inputs of its steps.
 const BY_AGE: &str = "with old as (
@@ -167,4 +168,34 @@ pub(super) async fn workers(pool: &PgPool) -> Result<u64> {
     let gone = sqlx::query_scalar(DELETE_WORKERS).bind(MAX_PRUNED_WORKERS).fetch_one(&mut *tx).await?;
     tx.commit().await?;
     Ok(columns::count(gone))
+}
+
+/// Retires lanes, and deletes those that were retired an hour ago. A transaction that began before a lane was retired, and
+/// still runs, may have submitted a step that no other transaction sees yet.
+const DELETE_LANES: &str = "with gone as (
+        delete from holdoff.lanes l
+        where l.id = any($1) and l.retired_at < clock_timestamp() - interval '1 hour'
+            and not exists (select from pg_stat_activity a
+                where a.datname = current_database() and a.xact_start < l.retired_at + interval '5 minutes')
+            and not exists (select from pg_prepared_xacts p
+                where p.database = current_database() and p.prepared < l.retired_at + interval '5 minutes')
+        returning l.id
+    ), retired as (
+        update holdoff.lanes l set retired_at = clock_timestamp() where l.id = any($1) and l.retired_at is null
+    )
+    select count(*) from gone";
+
+/// Retires and deletes the lanes without steps and history. The lane of notifications is used without being looked up
+/// again.
+pub(super) async fn lanes(pool: &PgPool) -> Result<u64> {
+    let mut tx = pool.begin().await?;
+    default_planner(&mut tx).await?;
+    let unused = "select l.id from holdoff.lanes l where l.namespace <> $1
+        and l.id not in (select lane from holdoff.steps union select lane from holdoff.done)";
+    let unused: Vec<LaneId> = sqlx::query_scalar(unused).bind(NAMESPACE).fetch_all(&mut *tx).await?;
+    tx.commit().await?;
+    if unused.is_empty() {
+        return Ok(0);
+    }
+    Ok(columns::count(sqlx::query_scalar(DELETE_LANES).bind(unused).fetch_one(pool).await?))
 }

@@ -366,7 +366,7 @@ impl QueueStore for Postgres {
             .bind(LOST_TOO_OFTEN)
             .fetch_all(&mut *tx)
             .await?;
-        let (notifications, rescued) = exits::rescued(&ChangedColumns::read(&rows)?, notify);
+        let (notifications, rescued) = exits::rescued(&ChangedColumns::read(&rows)?, LOST_TOO_OFTEN, notify);
         submit(&mut tx, &notifications, false).await?;
         tx.commit().await?;
         self.announce_due(&notifications);
@@ -401,7 +401,7 @@ impl Postgres {
         }
     }
 
-    /// Creates a lane. The paused flag is read under the same lock that pausing takes, so that neither misses the
+    /// Creates a lane, or takes a retired one into use again. The paused flag is read under the same lock that pausing takes, so that neither misses the
     /// other. Lanes are created one at a time, so that concurrent calls cannot exceed the limits together.
     async fn create_lane(&self, lane: &Lane, limits: LaneLimits) -> Result<LaneId> {
         let mut tx = self.pool.begin().await?;
@@ -411,7 +411,8 @@ impl Postgres {
         if let Some(id) = find_lane(&mut *tx, lane).await? {
             return Ok(id);
         }
-        let count = "select count(*), count(*) filter (where namespace = $1) from holdoff.lanes";
+        let count = "select count(*), count(*) filter (where namespace = $1) from holdoff.lanes
+            where retired_at is null";
         let (in_all, in_namespace) = sqlx::query_as(count).bind(&lane.namespace).fetch_one(&mut *tx).await?;
         limits.check(lane, in_all, in_namespace)?;
         let insert = sql!(
@@ -419,7 +420,7 @@ impl Postgres {
             values ($1, $2, $3, $4, $5, exists (
                 select from holdoff.paused p where p.namespace = $1 and (
                     (p.kind = {paused.queue} and p.name = $2) or (p.kind = {paused.operation} and p.name = $3))))
-            on conflict (namespace, queue, operation, kind, priority) do update set kind = excluded.kind
+            on conflict (namespace, queue, operation, kind, priority) do update set retired_at = null
             returning id"
         );
         let id = sqlx::query_scalar(insert)
@@ -436,8 +437,9 @@ impl Postgres {
 }
 
 async fn find_lane(store: impl PgExecutor<'_>, lane: &Lane) -> Result<Option<LaneId>> {
-    let query = "select id from holdoff.lanes
-        where namespace = $1 and queue = $2 and operation = $3 and kind = $4 and priority = $5";
+    let query =
+        "select id from holdoff.lanes where namespace = $1 and queue = $2 and operation = $3 and kind = $4
+        and priority = $5 and retired_at is null";
     let found = sqlx::query_scalar(query)
         .bind(&lane.namespace)
         .bind(&lane.queue)

@@ -10,6 +10,8 @@ create table holdoff.lanes (
     kind smallint not null,
     priority smallint not null,
     paused boolean not null default false,
+    -- Since when no submission may use the lane without looking it up again, because it had no steps.
+    retired_at timestamptz,
     unique (namespace, queue, operation, kind, priority)
 );
 

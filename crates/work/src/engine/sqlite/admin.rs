@@ -210,6 +210,11 @@ impl AdminStore for Sqlite {
         prune::workers(self.file.write().await?).await
     }
 
+    async fn prune_lanes(&self) -> Result<u64> {
+        let unused = prune::unused_lanes(self.file.readers()).await?;
+        if unused.is_empty() { Ok(0) } else { prune::lanes(self.file.write().await?, &unused).await }
+    }
+
     async fn compact(&self) -> Result<()> {
         prune::free_pages(self.file.writer()).await
     }

@@ -83,13 +83,7 @@ const IS_LIVE: &str = "g.namespace = ?1 and g.fingerprint = ?2 and exists (
 impl QueueStore for Sqlite {
     async fn lane_ids(&self, lanes: &[Lane], limits: LaneLimits) -> Result<Vec<LaneId>> {
         let mut write = self.file.write().await?;
-        let mut ids = Vec::with_capacity(lanes.len());
-        for lane in lanes {
-            ids.push(match find_lane(&mut write.tx, lane).await? {
-                Some(id) => id,
-                None => create_lane(&mut write.tx, lane, limits).await?,
-            });
-        }
+        let ids = lane_ids(&mut write.tx, lanes, limits).await?;
         write.tx.commit().await?;
         Ok(ids)
     }
@@ -310,7 +304,7 @@ impl QueueStore for Sqlite {
             .bind(step_keys(&steps))
             .execute(&mut *write.tx)
             .await?;
-        let (notifications, rescued) = exits::rescued(&back, notify);
+        let (notifications, rescued) = exits::rescued(&back, LOST_TOO_OFTEN, notify);
         submit(&mut write.tx, write.now, &notifications, false).await?;
         write.tx.commit().await?;
         Ok(rescued)
@@ -383,9 +377,25 @@ fn rescue_statement() -> String {
     format!("{update}{by_rescues}, {by_first}, ?5 + (random() & 65535) * ?5 / 65536) {key}")
 }
 
+/// Returns the numbers of these lanes, and creates new ones within the limits, as part of the caller's transaction.
+pub(crate) async fn lane_ids(
+    tx: &mut SqliteConnection,
+    lanes: &[Lane],
+    limits: LaneLimits,
+) -> Result<Vec<LaneId>> {
+    let mut ids = Vec::with_capacity(lanes.len());
+    for lane in lanes {
+        ids.push(match find_lane(tx, lane).await? {
+            Some(id) => id,
+            None => create_lane(tx, lane, limits).await?,
+        });
+    }
+    Ok(ids)
+}
+
 async fn find_lane(tx: &mut SqliteConnection, lane: &Lane) -> Result<Option<LaneId>> {
     let query = "select id from holdoff_lanes
-        where namespace = ?1 and queue = ?2 and operation = ?3 and kind = ?4 and priority = ?5";
+        where namespace = ?1 and queue = ?2 and operation = ?3 and kind = ?4 and priority = ?5 and retired_at is null";
     let found = sqlx::query_scalar(query)
         .bind(&lane.namespace)
         .bind(&lane.queue)
@@ -395,8 +405,10 @@ async fn find_lane(tx: &mut SqliteConnection, lane: &Lane) -> Result<Option<Lane
     Ok(found.fetch_optional(tx).await?)
 }
 
+/// Creates a lane, or takes a retired one into use again.
 async fn create_lane(tx: &mut SqliteConnection, lane: &Lane, limits: LaneLimits) -> Result<LaneId> {
-    let count = "select count(*), count(*) filter (where namespace = ?1) from holdoff_lanes";
+    let count =
+        "select count(*), count(*) filter (where namespace = ?1) from holdoff_lanes where retired_at is null";
     let (in_all, in_namespace) = sqlx::query_as(count).bind(&lane.namespace).fetch_one(&mut *tx).await?;
     limits.check(lane, in_all, in_namespace)?;
     let insert = sql!(
@@ -404,6 +416,7 @@ async fn create_lane(tx: &mut SqliteConnection, lane: &Lane, limits: LaneLimits)
         values (?1, ?2, ?3, ?4, ?5, exists (
             select 1 from holdoff_paused p where p.namespace = ?1 and (
                 (p.kind = {paused.queue} and p.name = ?2) or (p.kind = {paused.operation} and p.name = ?3))))
+        on conflict (namespace, queue, operation, kind, priority) do update set retired_at = null
         returning id"
     );
     let id = sqlx::query_scalar(insert)

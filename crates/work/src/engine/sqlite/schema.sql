@@ -2,13 +2,16 @@
 
 -- The properties that decide which worker may claim a step, and in which order.
 create table holdoff_lanes (
-    id integer primary key,
+    -- A number is never used again, because other processes may have cached it.
+    id integer primary key autoincrement,
     namespace text not null,
     queue text not null,
     operation text not null,
     kind integer not null,
     priority integer not null,
     paused integer not null default 0,
+    -- Since when no submission may use the lane without looking it up again, because it had no steps.
+    retired_at integer,
     unique (namespace, queue, operation, kind, priority)
 ) strict;
 
