@@ -113,7 +113,9 @@ async fn count(shared: &Shared) -> Result<()> {
             tracing::warn!(queue, operation, stale, "found stale steps");
         }
     }
-    series.iter().for_each(|(labels, counts)| metrics::counted(*labels, counts));
+    for (labels, counts) in &series {
+        metrics::counted(*labels, counts);
+    }
     shared.work.update_depths(&stats);
     #[cfg(feature = "http")]
     if let Some(http) = &shared.http {

@@ -25,6 +25,9 @@ pub(super) struct WorkTable {
     max_payload: Option<SizeValue>,
     /// The largest output. At most 16MiB; default: 256KiB.
     max_output: Option<SizeValue>,
+    /// The largest size of all inputs of a step together: of the outputs of the steps that it depends on. At most 1GiB;
+    /// default: 4MiB.
+    max_inputs: Option<SizeValue>,
     /// The largest number of steps in one task. Default: 10000.
     #[schemars(range(min = 1, max = 1_000_000))]
     max_steps: Option<u32>,
