@@ -135,8 +135,9 @@ fn a_step_survives_a_killed_daemon() {
     assert_eq!(task["steps"][0]["failures"], 1, "a killed daemon is not a failure of the step");
 
     for (payloads, has_output) in [(None, false), (Some("--payloads"), true)] {
-        let arguments: Vec<&str> = ["work", "show", &id, "--json"].into_iter().chain(payloads).collect();
-        let shown: Value = serde_json::from_str(text(&holdoff(folder.path(), &arguments).stdout)).unwrap();
+        let arguments: Vec<&str> =
+            ["work", "show", id.as_str(), "--json"].into_iter().chain(payloads).collect();
+        let shown: Value = serde_json::from_slice(&holdoff(folder.path(), &arguments).stdout).unwrap();
         assert_eq!(shown["steps"][0].get("output").is_some(), has_output, "{shown:#}");
     }
     let shown = holdoff(folder.path(), &["work", "show", &id]);

@@ -114,9 +114,8 @@ async fn an_http_step_is_retried_until_it_succeeds(place: StoreUrl) {
     assert_eq!(task["state"], "succeeded");
     assert_eq!(task["steps"][0]["failures"], 2);
     assert_eq!((task["steps"][0].get("output"), task["steps"][0].get("payload")), (None, None));
-    let whole = daemon.get(&format!("{place}?payloads=true")).await;
-    let output = &self::answer(whole, 200).await["steps"][0]["output"];
-    assert_eq!(*output, json!({ "status": 200, "body": "thank you" }));
+    let whole = self::answer(daemon.get(&format!("{place}?payloads=true")).await, 200).await;
+    assert_eq!(whole["steps"][0]["output"], json!({ "status": 200, "body": "thank you" }));
     let outcomes: Vec<_> =
         task["attempts"].as_array().unwrap().iter().map(|a| a["outcome"].as_str()).collect();
     assert_eq!(outcomes, [Some("retried"), Some("retried")]);
