@@ -42,7 +42,8 @@ pub fn describe() {
 }
 
 pub(crate) fn succeeded(operation: &str, attempt: u32) {
-    counter!(SUCCESS_TOTAL, "operation" => operation.to_owned(), "attempt" => bounded(attempt)).increment(1);
+    counter!(SUCCESS_TOTAL, "operation" => operation.to_owned(), "attempt" => attempt_label(attempt))
+        .increment(1);
 }
 
 pub(crate) fn stopped(operation: &str, stopped: StopReason) {
@@ -56,7 +57,7 @@ pub(crate) fn refresh_failed(operation: &str) {
 pub(crate) fn retried(operation: &str, attempt: u32, failure: &Failure, delay: Duration) {
     let name = || operation.to_owned();
     let class = failure.class().name();
-    counter!(RETRIES_TOTAL, "operation" => name(), "attempt" => bounded(attempt), "class" => class)
+    counter!(RETRIES_TOTAL, "operation" => name(), "attempt" => attempt_label(attempt), "class" => class)
         .increment(1);
     histogram!(DELAY_SECONDS, "operation" => name()).record(delay.as_secs_f64());
     if let Some(asked) = failure.retry_after() {
@@ -67,8 +68,8 @@ pub(crate) fn retried(operation: &str, attempt: u32, failure: &Failure, delay: D
     }
 }
 
-/// Maps attempt numbers to a bounded set of label values.
-fn bounded(attempt: u32) -> &'static str {
+/// Returns the value of the label `attempt`: `1` to `10`, then `more`.
+pub fn attempt_label(attempt: u32) -> &'static str {
     const NAMES: [&str; 11] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "more"];
     let index = usize::try_from(attempt.saturating_sub(1)).unwrap_or(usize::MAX);
     NAMES.get(index).copied().unwrap_or("more")

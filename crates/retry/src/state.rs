@@ -250,7 +250,6 @@ impl<'a> RetryState<'a> {
                     error_type,
                     "started a refresh of the credentials"
                 );
-                metrics::retried(operation, attempt, failure, Duration::ZERO);
             }
         }
     }

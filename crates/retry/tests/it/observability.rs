@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use holdoff_policy::{BreakerOptions, Class, Failure, Growth, Jitter, Policy};
-use holdoff_retry::{Retry, SharedBreaker, metrics};
+use holdoff_retry::{Retry, SharedBreaker, blocking, metrics};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use tracing::field::{Field, Visit};
 
@@ -18,6 +18,7 @@ fn every_metric_is_recorded_under_its_name() {
         succeed_at_the_third();
         exhaust();
         meet_an_open_breaker();
+        refresh();
     });
     let lines: Vec<String> = snapshotter
         .snapshot()
@@ -38,6 +39,7 @@ fn every_metric_is_recorded_under_its_name() {
     has("holdoff_retry_retries_total{operation=card.charge,attempt=1,class=rate-limited} 1");
     has("holdoff_retry_retries_total{operation=card.charge,attempt=2,class=rate-limited} 1");
     has("holdoff_retry_retries_total{operation=card.charge,attempt=1,class=transient} 1");
+    has("holdoff_retry_retries_total{operation=card.refresh,attempt=1,class=unauthorized} 1");
     has("holdoff_retry_success_total{operation=card.charge,attempt=3} 1");
     has("holdoff_retry_stopped_total{operation=card.charge,reason=exhausted} 2");
     has("holdoff_retry_stopped_total{operation=card.charge,reason=breaker_open} 1");
@@ -137,4 +139,13 @@ pub(crate) fn meet_an_open_breaker() {
         let retry = Retry::new(&policy).operation("card.charge").classify(|_: &&str| Failure::transient());
         retry.breaker(&breaker).run_blocking(|| Err::<(), _>(SECRET)).unwrap_err();
     }
+}
+
+/// Is refused once, refreshes the credential, and succeeds.
+fn refresh() {
+    let (policy, refresher, calls) = (quick(2), blocking::Refresher::new(|| Ok(())), Cell::new(0));
+    let retry =
+        Retry::new(&policy).operation("card.refresh").classify(|_: &()| Failure::new(Class::Unauthorized));
+    let call = || if calls.replace(1) == 0 { Err(()) } else { Ok(()) };
+    retry.refresh_blocking(&refresher).run_blocking(call).unwrap();
 }
