@@ -151,7 +151,7 @@ pub mod postgres {
     //! # Ok(()) }
     //! ```
 
-    use holdoff_sql::{Component, Migration};
+    use holdoff_sql::{Component, Migration, SchemaChange};
     use sqlx::PgConnection;
 
     use super::{FenceError, check_token, number};
@@ -162,11 +162,13 @@ pub mod postgres {
         migrations: &[Migration {
             version: 1,
             breaks_before: 1,
-            sql: "create table holdoff.fences (
+            change: SchemaChange::Statements(
+                "create table holdoff.fences (
                 digest bytea primary key,
                 token bigint not null,
                 passed_at timestamptz not null
             ) with (fillfactor = 50)",
+            ),
         }],
     };
 
@@ -212,7 +214,7 @@ pub mod sqlite {
     //! # Ok(()) }
     //! ```
 
-    use holdoff_sql::{Component, Migration};
+    use holdoff_sql::{Component, Migration, SchemaChange};
     use sqlx::{SqliteConnection, SqlitePool};
 
     use super::{FenceError, check_token, number};
@@ -223,7 +225,9 @@ pub mod sqlite {
         migrations: &[Migration {
             version: 1,
             breaks_before: 1,
-            sql: "create table holdoff_fences (digest blob primary key, token integer not null) strict, without rowid",
+            change: SchemaChange::Statements(
+                "create table holdoff_fences (digest blob primary key, token integer not null) strict, without rowid",
+            ),
         }],
     };
 

@@ -1,6 +1,7 @@
 //! The errors of a store, of backup and of restore, and the test for transient errors.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use holdoff_policy::{Class, ClassMap, Classify, Failure};
 
@@ -40,6 +41,19 @@ pub enum Error {
         found: i32,
         /// The oldest schema that this version can read.
         oldest: i32,
+    },
+    /// A migration could not lock its table, or another process has not ended its migration. Earlier migrations are
+    /// complete; this one has changed nothing.
+    #[error(
+        "migration {version} has waited for {} minutes: another process migrates the store, or a transaction holds a \
+         table; end that transaction (pg_stat_activity shows it), then start this program again",
+        waited.as_secs() / 60
+    )]
+    MigrationBlocked {
+        /// The version of the migration.
+        version: i32,
+        /// The time for which it has waited.
+        waited: Duration,
     },
 }
 

@@ -15,7 +15,7 @@ use sqlx::sqlite::{
 };
 use sqlx::{AssertSqlSafe, Sqlite, SqliteConnection, SqlitePool, Transaction};
 
-use crate::{Component, Error, is_transient};
+use crate::{Component, Error, SchemaChange, is_transient};
 
 use clock::{StoreClock, jittered, monotonic};
 
@@ -202,7 +202,11 @@ pub async fn migrate(mut tx: Transaction<'static, Sqlite>, component: &Component
     let (found, needs): (i32, i32) = sqlx::query_as(AssertSqlSafe(query)).fetch_one(&mut *tx).await?;
     sqlx::raw_sql(CLOCK_TABLE).execute(&mut *tx).await?;
     for migration in component.missing(found, needs)? {
-        sqlx::raw_sql(migration.sql).execute(&mut *tx).await?;
+        let statements = match migration.change {
+            SchemaChange::Statements(statements) => statements.to_owned(),
+            SchemaChange::Index { name, on } => format!("create index if not exists {name} on {on}"),
+        };
+        sqlx::raw_sql(AssertSqlSafe(statements)).execute(&mut *tx).await?;
         sqlx::query(AssertSqlSafe(format!("insert into {table} (version, breaks_before) values (?1, ?2)")))
             .bind(migration.version)
             .bind(migration.breaks_before)

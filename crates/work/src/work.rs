@@ -19,7 +19,7 @@ use crate::signal::SignalRecord;
 use crate::stats::{NodeRecord, NodeStats, Resolution, StatsQuery, StatsWindow};
 use crate::store::{LaneLimits, Pausable, PruneRule, Pruned, Result, Store, Submitted};
 use crate::version::ActivePolicies;
-use crate::with_retry::{UPKEEP_TIMEOUT, for_callers, for_reports, with_retry, within};
+use crate::with_retry::{UPKEEP_TIMEOUT, for_callers, for_reports, migrate, with_retry, within};
 use crate::worker::WorkerBuilder;
 use crate::{Error, InvalidTask, PolicyError, Settings, Task, TaskId, TaskState, engine, metrics};
 
@@ -98,7 +98,7 @@ impl Work {
     pub async fn attach(url: &str, policies: PolicySet, settings: Settings) -> Result<Self> {
         let call_policy = for_callers();
         let store = with_retry(&call_policy, |_| Box::pin(engine::open(url))).await?;
-        with_retry(&call_policy, |_| store.migrate()).await?;
+        migrate(&*store).await?;
         let shared = Shared {
             store,
             policies: ActivePolicies::new(policies),

@@ -58,6 +58,7 @@ const DEEP: &[&str] = &[
     "holdoff-gossip lib simulation::scenarios::a_lying_voter",
     "holdoff-lock lib simulation::mutants::jitter_clamped",
     "holdoff-sim it election::holdoff_keeps_its_limits",
+    "holdoff-work it conformance::migrations::a_large_table",
 ];
 
 /// Tests of the real Kubernetes cluster that a variable names.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use connection_cache::ConnectionCache;
 use holdoff_sql::postgres::PoolOptions;
-use holdoff_sql::{Component, Migration};
+use holdoff_sql::{Component, Migration, SchemaChange};
 use parking_lot::Mutex;
 use sqlx::PgPool;
 use tokio_util::task::AbortOnDropHandle;
@@ -44,7 +44,11 @@ const CONNECTIONS: PoolOptions = PoolOptions { session: SESSION, min: 1, max: 10
 
 const COMPONENT: Component = Component {
     table: "holdoff.lock_migrations",
-    migrations: &[Migration { version: 3, breaks_before: 3, sql: include_str!("postgres/schema.sql") }],
+    migrations: &[Migration {
+        version: 3,
+        breaks_before: 3,
+        change: SchemaChange::Statements(include_str!("postgres/schema.sql")),
+    }],
 };
 
 #[derive(Debug)]

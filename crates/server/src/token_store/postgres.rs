@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use holdoff_policy::as_micros_i64;
 use holdoff_sql::postgres::PoolOptions;
-use holdoff_sql::{Component, Migration};
+use holdoff_sql::{Component, Migration, SchemaChange};
 use holdoff_work::Moment;
 use sqlx::{AssertSqlSafe, FromRow, PgPool};
 
@@ -17,8 +17,16 @@ use super::{
 const COMPONENT: Component = Component {
     table: "holdoff.server_migrations",
     migrations: &[
-        Migration { version: 3, breaks_before: 3, sql: include_str!("postgres.sql") },
-        Migration { version: 4, breaks_before: 3, sql: include_str!("sessions_postgres.sql") },
+        Migration {
+            version: 3,
+            breaks_before: 3,
+            change: SchemaChange::Statements(include_str!("postgres.sql")),
+        },
+        Migration {
+            version: 4,
+            breaks_before: 3,
+            change: SchemaChange::Statements(include_str!("sessions_postgres.sql")),
+        },
     ],
 };
 

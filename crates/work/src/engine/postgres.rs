@@ -18,7 +18,7 @@ pub(crate) use submit::submit;
 use std::sync::{Arc, OnceLock};
 
 use holdoff_sql::postgres::PoolOptions;
-use holdoff_sql::{Component, Migration};
+use holdoff_sql::{Component, Migration, SchemaChange};
 use sqlx::types::Uuid;
 use sqlx::{PgConnection, PgPool};
 use tokio::sync::{Notify, watch};
@@ -43,12 +43,16 @@ const SESSION: &str = "set time zone 'UTC';
 /// Two connections are kept open: one for claims and one for reports.
 const CONNECTIONS: PoolOptions = PoolOptions { session: SESSION, min: 2, max: 10 };
 
-/// The schema. Stores written before the first release, with schemas 1 to 5, cannot be read.
+/// The schema. Stores written before the first release, with schemas 1 to 7, cannot be read.
 const COMPONENT: Component = Component {
     table: "holdoff.migrations",
     migrations: &[
-        Migration { version: 6, breaks_before: 6, sql: include_str!("postgres/schema.sql") },
-        Migration { version: 7, breaks_before: 6, sql: next_due::POSTGRES },
+        Migration {
+            version: 8,
+            breaks_before: 8,
+            change: SchemaChange::Statements(include_str!("postgres/schema.sql")),
+        },
+        Migration { version: 9, breaks_before: 8, change: SchemaChange::Statements(next_due::POSTGRES) },
     ],
 };
 

@@ -21,17 +21,21 @@ pub(crate) use submit::submit;
 use std::sync::{Arc, OnceLock};
 
 use holdoff_sql::sqlite::{ChangeDetector, Database, POLL_INTERVAL};
-use holdoff_sql::{Component, Migration};
+use holdoff_sql::{Component, Migration, SchemaChange};
 use sqlx::SqlitePool;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::store::Result;
 
-/// The schema. Stores written before the first release, with schemas 1 to 5, cannot be read.
+/// The schema. Stores written before the first release, with schemas 1 to 7, cannot be read.
 const COMPONENT: Component = Component {
     table: "holdoff_migrations",
-    migrations: &[Migration { version: 6, breaks_before: 6, sql: include_str!("sqlite/schema.sql") }],
+    migrations: &[Migration {
+        version: 8,
+        breaks_before: 8,
+        change: SchemaChange::Statements(include_str!("sqlite/schema.sql")),
+    }],
 };
 
 /// A store in a SQLite file or in memory.
