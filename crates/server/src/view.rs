@@ -9,8 +9,8 @@ use base64::engine::general_purpose::STANDARD;
 use holdoff_lock::{Holder, LockRecord, Token};
 use holdoff_policy::as_micros_u64;
 use holdoff_work::{
-    AttemptOutcome, AttemptRecord, Format, Moment, Payload, StepId, StepRecord, StepState, TaskId,
-    TaskRecord, TaskState,
+    AttemptOutcome, AttemptRecord, DelaySource, FailureReason, Format, Moment, Payload, StepId, StepRecord,
+    StepState, TaskId, TaskRecord, TaskState,
 };
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -97,6 +97,10 @@ pub(crate) struct StepView<'a> {
     #[schema(value_type = schema::MomentText, required = false)]
     #[serde(skip_serializing_if = "Option::is_none")]
     ended_at: Option<Moment>,
+    /// The reason why the step failed finally.
+    #[schema(value_type = schema::FailureReasonWord, required = false)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<FailureReason>,
     /// The class of the last failure.
     #[schema(nullable = false)]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -143,6 +147,7 @@ impl<'a> StepView<'a> {
             due_at: step.due_at,
             last_attempted_at: step.last_attempted_at,
             ended_at: step.ended_at,
+            reason: step.reason,
             class: step.class.as_deref(),
             message: step.message.as_deref(),
             payload,
@@ -179,10 +184,23 @@ pub(crate) struct AttemptView<'a> {
     #[schema(nullable = false)]
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<&'a str>,
+    /// The reason why there was no further attempt, if the step failed finally.
+    #[schema(value_type = schema::FailureReasonWord, required = false)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<FailureReason>,
+    /// The delay that the other side asked for (`Retry-After`), in microseconds.
+    #[schema(nullable = false)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_us: Option<u64>,
     /// The delay before the next attempt in microseconds, if one was planned.
     #[schema(nullable = false)]
     #[serde(skip_serializing_if = "Option::is_none")]
     delay_us: Option<u64>,
+    /// What determined the delay of a retry: the policy, or the server if the policy alone would have waited less than
+    /// `Retry-After` asked for.
+    #[schema(value_type = schema::DelaySourceWord, required = false)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delay_source: Option<DelaySource>,
 }
 
 impl<'a> AttemptView<'a> {
@@ -197,7 +215,10 @@ impl<'a> AttemptView<'a> {
             worker: &attempt.worker,
             class: attempt.class.as_deref(),
             message: attempt.message.as_deref(),
+            reason: attempt.reason,
+            retry_after_us: attempt.retry_after.map(as_micros_u64),
             delay_us: attempt.delay.map(as_micros_u64),
+            delay_source: attempt.delay_source,
         }
     }
 }

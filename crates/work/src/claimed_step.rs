@@ -2,6 +2,7 @@
 //! report.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,13 +11,14 @@ use holdoff_policy::{Attempt, Class, Compiled, Decision, Failure, MAX_DELAY, Pol
 use crate::fault::{Fault, FaultKind};
 use crate::names::KnownLane;
 use crate::notify::Notifier;
+use crate::record::{DelaySource, FailureReason};
 use crate::settings::RequeueSettings;
 use crate::store::{
     ClaimRow, EndedStep, Exit, FailureText, Receipt, Report, RequeueReason, Result, Selection, WorkerId,
 };
 use crate::with_retry::{CALL_TIMEOUT, with_retry, within};
 use crate::work::{Shared, Work};
-use crate::{Error, Payload, StepId, clock};
+use crate::{Error, Lane, Payload, StepId, clock};
 
 /// The inputs of a step without parents, which most steps are.
 static NO_INPUTS: BTreeMap<String, Payload> = BTreeMap::new();
@@ -91,6 +93,7 @@ impl ClaimedStep {
             ctid_hint: None,
             attempt: self.row.failures.saturating_add(1),
             destination: self.row.destination.clone(),
+            trace: self.row.trace.as_deref().filter(|_| exit.is_failure()).map(Into::into),
             exit,
         }
     }
@@ -220,6 +223,7 @@ impl Work {
             match (receipt, lane) {
                 (Receipt::Accepted, Some(known)) => {
                     known.metrics.finished(report);
+                    log_failure(&known.lane, report);
                     if let Some(delay) = report.exit.delay() {
                         self.shared.due.add(delay);
                     }
@@ -238,6 +242,37 @@ impl Work {
         self.count_finished(accepted.into_iter());
         Ok(receipts)
     }
+}
+
+/// Logs a failure that the store has accepted, with the fields of the in-process executor's log. The message is not
+/// logged, because it may contain secrets that scrubbing has missed.
+fn log_failure(lane: &Lane, report: &Report) {
+    let Some(class) = report.exit.class() else { return };
+    let (step, attempt, trace) = (report.step, report.attempt, report.trace.as_deref());
+    let Some(delay) = report.exit.delay() else {
+        return log_end(lane, step, attempt, class, report.exit.stop_reason().unwrap_or_default(), trace);
+    };
+    let (task, step, operation, trace_id) = (step.task, step.number, &lane.operation, trace_id(trace));
+    let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+    tracing::debug!(%task, step, operation, attempt, class, delay_ms, trace_id, "scheduled a retry");
+}
+
+/// Logs that a step has failed finally, or is in conflict.
+pub(crate) fn log_end(
+    lane: &Lane,
+    step: StepId,
+    attempt: i32,
+    class: &str,
+    reason: &str,
+    trace: Option<&str>,
+) {
+    let (task, step, operation, trace_id) = (step.task, step.number, &lane.operation, trace_id(trace));
+    tracing::warn!(%task, step, operation, attempt, class, reason, trace_id, "gave up");
+}
+
+/// Returns the id of the trace: the second field of the `traceparent`; empty if there is none.
+fn trace_id(trace: Option<&str>) -> &str {
+    trace.and_then(|trace| trace.split('-').nth(1)).unwrap_or_default()
 }
 
 /// Returns the exit of a step whose run did not succeed. `ran` is the time since the claim. The earlier attempts are in
@@ -265,20 +300,34 @@ pub(crate) fn judge(
             if row.failures > 0 && policy.deadline().is_some_and(|deadline| elapsed >= deadline) {
                 let message =
                     format!("the deadline of the policy is too near for another attempt: {message}");
-                return Exit::Failed(FailureText { class: Class::Transient.name(), message });
+                return Exit::Failed(FailureText::new(Class::Transient, message), FailureReason::Deadline);
             }
             return Exit::Requeued { delay, reason: RequeueReason::Busy, message };
         }
         FaultKind::Failed { failure, credential } => (failure, credential),
     };
-    let why = FailureText { class: failure.class().name(), message };
+    let retry_after = failure.retry_after();
+    let why = FailureText { retry_after, ..FailureText::new(failure.class(), message) };
     // Without a credential nothing can be refreshed, so the policy's wait applies immediately.
-    let refreshed = row.refreshed || credential.is_none();
-    match (policy.decide(&so_far(row, ran, refreshed), &failure, roll), credential) {
-        (Decision::Retry { after }, _) => Exit::Retry { delay: after, refreshed: false, why },
-        (Decision::Refresh, Some(_)) => Exit::Retry { delay: Duration::ZERO, refreshed: true, why },
+    let so_far = so_far(row, ran, row.refreshed || credential.is_none());
+    let source = DelaySource::Policy;
+    match (policy.decide(&so_far, &failure, roll), credential) {
+        (Decision::Retry { after: delay }, _) => {
+            let source = retry_after.map_or(source, |asked| {
+                let contenders = failure.contenders().map_or(0, NonZeroU32::get);
+                let unasked = Failure::new(failure.class()).with_contenders(contenders);
+                match policy.decide(&so_far, &unasked, roll) {
+                    Decision::Retry { after } if after < delay.min(asked) => DelaySource::Server,
+                    _ => source,
+                }
+            });
+            Exit::Retry { delay, source, refreshed: false, why }
+        }
+        (Decision::Refresh, Some(_)) => Exit::Retry { delay: Duration::ZERO, source, refreshed: true, why },
         (Decision::HandOff, _) => Exit::Conflicted(why),
-        _ => Exit::Failed(why),
+        (Decision::GiveUp(reason), _) => Exit::Failed(why, reason.into()),
+        // A later policy may return a decision that this worker does not know; the step then fails.
+        _ => Exit::Failed(why, FailureReason::Permanent),
     }
 }
 
@@ -332,15 +381,15 @@ mod tests {
         let transient = || Fault::transient("busy");
         let Exit::Retry { delay, .. } = exit(&claimed(0), SECOND, transient()) else { panic!() };
         assert_eq!(delay, SECOND);
-        assert!(matches!(exit(&claimed(2), SECOND, transient()), Exit::Failed(_)));
-        assert!(matches!(exit(&claimed(0), SECOND, Fault::permanent("no")), Exit::Failed(_)));
+        assert!(matches!(exit(&claimed(2), SECOND, transient()), Exit::Failed(..)));
+        assert!(matches!(exit(&claimed(0), SECOND, Fault::permanent("no")), Exit::Failed(..)));
         assert!(matches!(exit(&claimed(0), SECOND, Fault::conflict("no")), Exit::Conflicted(_)));
     }
 
     #[test]
     fn the_deadline_counts_from_the_first_attempt() {
         let late = ClaimRow { elapsed: SECOND * 58, ..claimed(1) };
-        assert!(matches!(exit(&late, SECOND * 2, Fault::transient("x")), Exit::Failed(_)));
+        assert!(matches!(exit(&late, SECOND * 2, Fault::transient("x")), Exit::Failed(..)));
         assert!(matches!(exit(&late, SECOND / 2, Fault::transient("x")), Exit::Retry { .. }));
     }
 
@@ -366,7 +415,9 @@ mod tests {
         let busy = || Fault::busy(Duration::ZERO, "full");
         let late = |failures, elapsed| ClaimRow { elapsed, ..claimed(failures) };
         assert!(matches!(exit(&late(1, SECOND * 50), SECOND, busy()), Exit::Requeued { .. }));
-        let Exit::Failed(why) = exit(&late(1, SECOND * 58), SECOND, busy()) else { panic!() };
+        let Exit::Failed(why, FailureReason::Deadline) = exit(&late(1, SECOND * 58), SECOND, busy()) else {
+            panic!()
+        };
         assert_eq!(why.message, "the deadline of the policy is too near for another attempt: full");
         // The deadline counts from the first attempt, and there was none.
         assert!(matches!(exit(&late(0, SECOND * 58), SECOND, busy()), Exit::Requeued { .. }));

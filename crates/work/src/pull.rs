@@ -7,6 +7,7 @@ use holdoff_policy::{Class, MAX_DELAY};
 
 use crate::claimed_step::{ClaimedStep, snoozed};
 use crate::notify::Notifier;
+use crate::record::FailureReason;
 use crate::registration::WorkerRegistration;
 use crate::store::{Exit, FailureText, Receipt, Result, Selection, StepOutput};
 use crate::with_retry::with_retry;
@@ -147,7 +148,7 @@ impl Claimer {
     /// it.
     pub async fn fail(&self, step: &ClaimedStep, fault: Fault) -> Result<Receipt> {
         let exit = if step.is_expired() {
-            Exit::Failed(FailureText { class: Class::Permanent.name(), message: String::new() })
+            Exit::Failed(FailureText::new(Class::Permanent, String::new()), FailureReason::Permanent)
         } else {
             // If the credential must be refreshed, the remote worker refreshes it before the next attempt.
             self.work.judge(step, &fault).await?

@@ -7,10 +7,11 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use holdoff_policy::Class;
 use tokio::sync::watch;
 
 use crate::query::{Action, PageRequest, ScannedTasks, StepCount, StepFilter, StepPage};
-use crate::record::{QueueStats, TaskRecord};
+use crate::record::{DelaySource, FailureReason, QueueStats, TaskRecord};
 use crate::stats::{NodeRecord, NodeReport, StatsQuery, StatsRow, StatsRows};
 use crate::version::VersionRecord;
 use crate::{
@@ -131,6 +132,8 @@ pub(crate) struct Report {
     /// The number of the attempt; the first is 1.
     pub(crate) attempt: i32,
     pub(crate) destination: Option<Box<str>>,
+    /// The task's `traceparent`; only failures need it.
+    pub(crate) trace: Option<Box<str>>,
     pub(crate) exit: Exit,
 }
 
@@ -141,6 +144,7 @@ pub(crate) enum Exit {
     /// The policy granted another attempt, or the credentials were refreshed.
     Retry {
         delay: Duration,
+        source: DelaySource,
         refreshed: bool,
         why: FailureText,
     },
@@ -150,7 +154,7 @@ pub(crate) enum Exit {
         reason: RequeueReason,
         message: String,
     },
-    Failed(FailureText),
+    Failed(FailureText, FailureReason),
     Conflicted(FailureText),
 }
 
@@ -161,7 +165,7 @@ impl Exit {
             Self::Succeeded(_) => AttemptOutcome::Succeeded,
             Self::Retry { .. } => AttemptOutcome::Retried,
             Self::Requeued { reason, .. } => reason.outcome(),
-            Self::Failed(_) => AttemptOutcome::Failed,
+            Self::Failed(..) => AttemptOutcome::Failed,
             Self::Conflicted(_) => AttemptOutcome::Conflicted,
         }
     }
@@ -171,7 +175,7 @@ impl Exit {
         match self {
             Self::Succeeded(_) => StepState::Succeeded,
             Self::Retry { .. } | Self::Requeued { .. } => StepState::Ready,
-            Self::Failed(_) => StepState::Failed,
+            Self::Failed(..) => StepState::Failed,
             Self::Conflicted(_) => StepState::Conflicted,
         }
     }
@@ -180,13 +184,13 @@ impl Exit {
     pub(crate) const fn delay(&self) -> Option<Duration> {
         match self {
             Self::Retry { delay, .. } | Self::Requeued { delay, .. } => Some(*delay),
-            Self::Succeeded(_) | Self::Failed(_) | Self::Conflicted(_) => None,
+            Self::Succeeded(_) | Self::Failed(..) | Self::Conflicted(_) => None,
         }
     }
 
     /// Returns whether the exit counts as a failure.
     pub(crate) const fn is_failure(&self) -> bool {
-        matches!(self, Self::Retry { .. } | Self::Failed(_) | Self::Conflicted(_))
+        matches!(self, Self::Retry { .. } | Self::Failed(..) | Self::Conflicted(_))
     }
 
     /// Returns whether the credentials were refreshed for the next attempt.
@@ -194,18 +198,47 @@ impl Exit {
         matches!(self, Self::Retry { refreshed: true, .. })
     }
 
-    /// Returns the class of the failure, or `None` if the exit is not a failure.
-    pub(crate) const fn class(&self) -> Option<&'static str> {
+    /// Returns the failure, or `None` if the exit is not a failure.
+    pub(crate) const fn failure(&self) -> Option<&FailureText> {
         match self {
-            Self::Retry { why, .. } | Self::Failed(why) | Self::Conflicted(why) => Some(why.class),
+            Self::Retry { why, .. } | Self::Failed(why, _) | Self::Conflicted(why) => Some(why),
             Self::Succeeded(_) | Self::Requeued { .. } => None,
         }
+    }
+
+    /// Returns the class of the failure, or `None` if the exit is not a failure.
+    pub(crate) fn class(&self) -> Option<&'static str> {
+        self.failure().map(|why| why.class)
+    }
+
+    /// Returns the wait that the other side asked for.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        self.failure().and_then(|why| why.retry_after)
+    }
+
+    /// Returns the reason of a final failure.
+    pub(crate) const fn reason(&self) -> Option<FailureReason> {
+        if let Self::Failed(_, reason) = self { Some(*reason) } else { None }
+    }
+
+    /// Returns the word for the reason why there is no further attempt, or `None` if there is one or none is needed.
+    pub(crate) const fn stop_reason(&self) -> Option<&'static str> {
+        match self {
+            Self::Failed(_, reason) => Some(reason.name()),
+            Self::Conflicted(_) => Some("conflict"),
+            Self::Succeeded(_) | Self::Retry { .. } | Self::Requeued { .. } => None,
+        }
+    }
+
+    /// Returns what determined the wait of a retry.
+    pub(crate) const fn delay_source(&self) -> Option<DelaySource> {
+        if let Self::Retry { source, .. } = self { Some(*source) } else { None }
     }
 
     /// Returns the recorded message; for a success, the note on its output.
     pub(crate) fn message(&self) -> &str {
         match self {
-            Self::Retry { why, .. } | Self::Failed(why) | Self::Conflicted(why) => &why.message,
+            Self::Retry { why, .. } | Self::Failed(why, _) | Self::Conflicted(why) => &why.message,
             Self::Requeued { message, .. } => message,
             Self::Succeeded(output) => &output.note,
         }
@@ -243,11 +276,19 @@ impl StepOutput {
     }
 }
 
-/// The recorded class and message of a failed attempt.
+/// What is recorded of a failed attempt: its class, its message, and the wait that the other side asked for.
 #[derive(Clone, Debug)]
 pub(crate) struct FailureText {
     pub(crate) class: &'static str,
     pub(crate) message: String,
+    pub(crate) retry_after: Option<Duration>,
+}
+
+impl FailureText {
+    /// Creates the text of a failure without a wished wait.
+    pub(crate) const fn new(class: Class, message: String) -> Self {
+        Self { class: class.name(), message, retry_after: None }
+    }
 }
 
 /// The reason for a requeue without a failure.
@@ -369,8 +410,17 @@ pub(crate) type NotifyFn<'a> = &'a (dyn Fn(&EndedStep) -> Option<NewTask> + Send
 pub(crate) struct Rescued {
     pub(crate) requeued: u64,
     pub(crate) failed: u64,
-    /// The lane of each step, and whether the step failed finally.
-    pub(crate) lanes: Vec<(LaneId, bool)>,
+    pub(crate) steps: Vec<RescuedStep>,
+}
+
+/// A step that was rescued, and whether it failed finally.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct RescuedStep {
+    pub(crate) step: StepId,
+    pub(crate) lane: LaneId,
+    pub(crate) has_failed: bool,
+    pub(crate) failures: i32,
+    pub(crate) trace: Option<String>,
 }
 
 /// The limits of a rescue.

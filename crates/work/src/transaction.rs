@@ -25,6 +25,7 @@ impl HeldStep {
             ctid_hint: None,
             attempt: 0,
             destination: None,
+            trace: None,
             exit: Exit::Succeeded(StepOutput::whole(output)),
         }
     }

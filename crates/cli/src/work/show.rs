@@ -77,27 +77,35 @@ fn activity(step: &StepRecord, now: Moment) -> String {
         }
         (StepState::Blocked, _) if step.waiting_for == 1 => "waits for 1 step".to_owned(),
         (StepState::Blocked, _) => format!("waits for {} steps", step.waiting_for),
-        (StepState::Failed | StepState::Conflicted, _) => step.message.clone().unwrap_or_default(),
+        (StepState::Failed | StepState::Conflicted, _) => {
+            let reason = step.reason.map(|reason| format!("{}: ", reason.name())).unwrap_or_default();
+            reason + step.message.as_deref().unwrap_or_default()
+        }
         _ => step.ended_at.map_or_else(String::new, |ended| format!("{} ago", time(now.since(ended)))),
     }
 }
 
 fn attempts(task: &TaskRecord, out: &mut impl Write) -> std::io::Result<()> {
-    let mut table = Table::new(["step", "started", "duration", "outcome", "class", "next delay", "message"]);
+    let columns = ["step", "started", "duration", "outcome", "class", "next delay", "retry-after", "message"];
+    let mut table = Table::new(columns);
     for attempt in &task.attempts {
         table.row(attempt_row(attempt));
     }
     table.print(out)
 }
 
-fn attempt_row(attempt: &AttemptRecord) -> [String; 7] {
+fn attempt_row(attempt: &AttemptRecord) -> [String; 8] {
     [
         attempt.step.number.to_string(),
         attempt.started_at.to_string(),
         time(attempt.took),
         attempt.outcome.name().to_owned(),
         attempt.class.clone().unwrap_or_default(),
-        attempt.delay.map_or_else(String::new, time),
+        match (attempt.delay, attempt.delay_source) {
+            (Some(delay), Some(source)) => format!("{} by {}", time(delay), source.name()),
+            (delay, _) => delay.map_or_else(String::new, time),
+        },
+        attempt.retry_after.map_or_else(String::new, time),
         attempt.message.clone().unwrap_or_default(),
     ]
 }

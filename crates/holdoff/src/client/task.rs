@@ -92,6 +92,10 @@ pub struct Step {
     pub queue: String,
     /// The number of failures.
     pub failures: u32,
+    /// The reason why the step failed finally: `permanent`, `exhausted`, `deadline`, `retry_after_too_long` or
+    /// `too_many_rescues`.
+    #[serde(default)]
+    pub reason: Option<String>,
     /// The class of the last failure.
     #[serde(default)]
     pub class: Option<String>,

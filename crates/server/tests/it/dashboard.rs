@@ -74,7 +74,7 @@ async fn every_page_renders(stores: Stores) {
         ("/steps?state=failed&operation=mail.*&min_failures=1", "1 step"),
         ("/failed", "HTTP 400"),
         ("/conflicts", "HTTP 409"),
-        (&*step, "Failed for good after 1 failure"),
+        (&*step, "Failed for good after 1 failure: the failure is permanent"),
         (&*format!("{step}?payload=shown"), "&#34;n&#34;: 1.5"),
         (&*format!("/conflicts/{conflict}/0"), "Resolve and retry"),
         ("/steps/act?state=failed&action=retry", "Retry 1 step?"),

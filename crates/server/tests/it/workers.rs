@@ -189,7 +189,45 @@ async fn text_with_nul_is_rejected_before_the_store(stores: Stores) {
     answer(daemon.send("/v1/signals", &json!({ "fingerprint": odd, "task": task })).await, 201).await;
 }
 
+async fn a_failed_step_says_why_it_gave_up(stores: Stores) {
+    let daemon = Daemon::start(stores.place()).await;
+    let fail = async |failure: &Value| {
+        let claimed = claim_one(&daemon, &json!({})).await;
+        answer(daemon.send("/v1/workers/fail", &of(&claimed, failure)).await, 200).await;
+    };
+    let cases = [
+        (json!({ "class": "permanent" }), "permanent"),
+        (json!({ "retry_after": "2d" }), "retry_after_too_long"),
+        (json!({ "class": "transient" }), "exhausted"),
+    ];
+    for (failure, reason) in cases {
+        let id = daemon.submit(&json!({ "operation": "a" })).await;
+        let mut task = Value::Null;
+        while task["state"] != "failed" {
+            fail(&failure).await;
+            task = daemon.task(&id).await;
+        }
+        let last = task["attempts"].as_array().unwrap().last().unwrap();
+        assert_eq!(
+            (&task["steps"][0]["reason"], &last["reason"]),
+            (&json!(reason), &json!(reason)),
+            "{task:#}"
+        );
+    }
+    // The policy alone waits for at most 20 ms.
+    for (asked, asked_us, source) in [("1h", 3_600_000_000_u64, "server"), ("0s", 0, "policy")] {
+        let id = daemon.submit(&json!({ "operation": "a" })).await;
+        fail(&json!({ "retry_after": asked })).await;
+        let attempt = &daemon.task(&id).await["attempts"][0];
+        assert_eq!(
+            (&attempt["retry_after_us"], &attempt["delay_source"]),
+            (&json!(asked_us), &json!(source))
+        );
+    }
+}
+
 on_both_stores!(
+    a_failed_step_says_why_it_gave_up,
     text_with_nul_is_rejected_before_the_store,
     a_graph_is_processed_through_two_daemons,
     reports_of_a_lost_lease_are_rejected,

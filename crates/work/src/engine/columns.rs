@@ -9,7 +9,9 @@ use std::time::Duration;
 use sqlx::types::Uuid;
 
 use crate::payload::Format;
-use crate::record::{self, AttemptRecord, Moment, QueueStats, StepRecord, TaskSummary};
+use crate::record::{
+    self, AttemptRecord, DelaySource, FailureReason, Moment, QueueStats, StepRecord, TaskSummary,
+};
 use crate::stats::NodeRecord;
 use crate::store::{AttemptOutcome, ClaimRow, LaneId};
 use crate::version::VersionRecord;
@@ -141,6 +143,7 @@ columns! {
         lane: LaneId = ["lane", "lane"],
         state: i16 = ["state", "state"],
         failures: i32 = ["failures", "failures"],
+        trace: Option<String> = ["trace", "trace"],
     }
 
     /// The recorded outcome of a report.
@@ -176,6 +179,7 @@ columns! {
         ],
         claimed_at: Option<i64> = ["holdoff.micros(s.claimed_at)", "s.claimed_at"],
         ended_at: Option<i64> = ["holdoff.micros(s.ended_at)", "s.ended_at"],
+        reason: Option<i16>,
         class: Option<String>,
         message: Option<String>,
         lease: i64,
@@ -198,7 +202,10 @@ columns! {
         worker: String = ["coalesce(w.name, '')", "coalesce(w.name, '')"],
         class: Option<String> = ["a.class", "a.class"],
         message: Option<String> = ["a.message", "a.message"],
+        reason: Option<i16> = ["a.reason", "a.reason"],
+        retry_after_us: Option<i64> = ["a.retry_after_us", "a.retry_after_us"],
         delay_us: Option<i64> = ["a.delay_us", "a.delay_us"],
+        delay_source: Option<i16> = ["a.delay_source", "a.delay_source"],
     }
 
     /// A dependency between two steps of a task.
@@ -428,6 +435,7 @@ impl StepColumns {
             due_at: self.due_at.map(Moment).filter(|_| has_due),
             last_attempted_at: self.claimed_at.map(Moment),
             ended_at: self.ended_at.map(Moment),
+            reason: self.reason.and_then(FailureReason::of_code),
             class: self.class,
             message: self.message,
             token: u64::try_from(self.lease).unwrap_or(0),
@@ -449,7 +457,10 @@ impl AttemptColumns {
             worker: self.worker,
             class: self.class,
             message: self.message,
+            reason: self.reason.and_then(FailureReason::of_code),
+            retry_after: self.retry_after_us.map(duration),
             delay: self.delay_us.map(duration),
+            delay_source: self.delay_source.and_then(DelaySource::of_code),
         }
     }
 }

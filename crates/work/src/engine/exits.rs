@@ -6,7 +6,7 @@ use holdoff_policy::Class;
 
 use super::columns::ChangedColumns;
 use crate::store::{
-    AttemptOutcome, EndedStep, Exit, NewTask, NotifyFn, Receipt, Report, Rescued, StepOutput,
+    AttemptOutcome, EndedStep, Exit, NewTask, NotifyFn, Receipt, Report, Rescued, RescuedStep, StepOutput,
 };
 use crate::{StepId, StepState};
 
@@ -78,8 +78,15 @@ pub(crate) fn rescued(back: &[ChangedColumns], notify: NotifyFn<'_>) -> (Vec<New
     };
     let notifications = failed.iter().filter_map(ended).collect();
     let failed = failed.len() as u64;
-    let lanes = back.iter().map(|row| (row.lane, has_failed(row))).collect();
-    (notifications, Rescued { requeued: back.len() as u64 - failed, failed, lanes })
+    let step = |row: &ChangedColumns| RescuedStep {
+        step: row.id(),
+        lane: row.lane,
+        has_failed: has_failed(row),
+        failures: row.failures,
+        trace: row.trace.clone(),
+    };
+    let steps = back.iter().map(step).collect();
+    (notifications, Rescued { requeued: back.len() as u64 - failed, failed, steps })
 }
 
 fn ended_step(row: &ChangedColumns, state: StepState, class: &str, message: &str) -> EndedStep {
@@ -111,6 +118,7 @@ mod tests {
             ctid_hint: None,
             attempt: 1,
             destination: None,
+            trace: None,
             exit: Exit::Succeeded(StepOutput::default()),
         };
         let reports = [report(3), report(1)];

@@ -76,10 +76,10 @@ async fn rescue(shared: &Shared) -> Result<()> {
         let count = rescued.requeued + rescued.failed;
         if count > 0 {
             metrics::rescued(rescued.requeued, rescued.failed);
-            if rescued.lanes.iter().any(|(lane, _)| work.names.cached_lane(*lane).is_none()) {
+            if rescued.steps.iter().any(|step| work.names.cached_lane(step.lane).is_none()) {
                 work.names.load_lanes(&*work.store).await?;
             }
-            shared.work.count_rescued(&rescued.lanes);
+            shared.work.count_rescued(&rescued.steps);
             tracing::warn!(
                 requeued = rescued.requeued,
                 failed = rescued.failed,

@@ -317,7 +317,7 @@ async fn revive(
         " order by s.task, s.step for update)
         update holdoff.steps s set state = {ready}, index_state = {index.claimable}, lease = s.lease + 1, failures = 0,
             rescues = 0, refreshed = false, last_delay_us = 0, first_at = null, ended_at = null,
-            due_at = clock_timestamp()"
+            reason = null, due_at = clock_timestamp()"
     ));
     if let Some(payload) = payload {
         query.push(", format = ").push_bind(payload.format.code());
@@ -344,12 +344,12 @@ async fn end(tx: &mut PgConnection, filter: &StepFilter, action: &Action, state:
     query.push(
         " returning s.*)
         insert into holdoff.done (task, step, lane, policy, state, format, worker, lease, created_at, claimed_at,
-            ended_at, failures, rescues, snoozes, name, destination, class, message)
+            ended_at, failures, rescues, snoozes, name, destination, reason, class, message)
         select task, step, lane, policy, ",
     );
     query.push_bind(state.code()).push(sql!(
         ", {format.empty}, worker, lease, created_at, claimed_at, clock_timestamp(), failures, rescues, snoozes, name,
-            destination, class, message from gone"
+            destination, reason, class, message from gone"
     ));
     Ok(query.build().execute(tx).await?.rows_affected())
 }

@@ -11,6 +11,7 @@ use crate::StepId;
 use crate::engine::columns::{ChangedColumns, RecordedColumns, StepKeyColumns, list};
 use crate::engine::exits;
 use crate::engine::sql::sql;
+use crate::record::{DelaySource, FailureReason};
 use crate::store::{Exit, NotifyFn, Receipt, Report, Result, StepOutput};
 
 /// Locks the rows that two statements are about to change, in the order of the steps. The worker's own renewals lock
@@ -175,8 +176,9 @@ pub(super) async fn change(
     let statement = sql!(
         "with r as (
             select * from unnest($1::uuid[], $2::int[], $3::bigint[], $4::bigint[], $5::smallint[], $6::smallint[],
-                $7::bigint[], $8::bool[], $9::bool[], $10::text[], $11::text[])
-                as r(task, step, lease, took_us, state, outcome, delay_us, is_failure, refreshed, class, message)
+                $7::bigint[], $8::bool[], $9::bool[], $10::text[], $11::text[], $12::smallint[], $13::bigint[], $14::smallint[])
+                as r(task, step, lease, took_us, state, outcome, delay_us, is_failure, refreshed, class, message,
+                    reason, retry_after_us, delay_source)
         ), changed as (
             update holdoff.steps s set state = r.state,
                 index_state = case when r.state = {ready} then {index.claimable} else {index.halted} end,
@@ -188,16 +190,18 @@ pub(super) async fn change(
                 snoozes = s.snoozes + (not r.is_failure)::int,
                 last_delay_us = case when r.is_failure then coalesce(r.delay_us, 0) else s.last_delay_us end,
                 refreshed = s.refreshed or r.refreshed,
+                reason = r.reason,
                 class = coalesce(r.class, s.class),
                 message = case when r.is_failure then r.message else s.message end
             from r where s.task = r.task and s.step = r.step and s.lease = r.lease and s.state = {running}
             returning s.task, s.step, r.lease, s.state, s.failures, r.outcome, s.worker, s.claimed_at, r.took_us,
-                r.delay_us, r.class, r.message, s.lane
+                r.delay_us, r.class, r.message, r.reason, r.retry_after_us, r.delay_source, s.lane,
+                s.trace
         ), logged as (
             insert into holdoff.attempts (task, step, lease, attempt, outcome, worker, started_at, took_us, delay_us,
-                class, message)
+                class, message, reason, retry_after_us, delay_source)
             select task, step, lease, failures, outcome, worker, coalesce(claimed_at, clock_timestamp()), took_us,
-                delay_us, class, message from changed
+                delay_us, class, message, reason, retry_after_us, delay_source from changed
         )
         select ",
         list!(ChangedColumns, Postgres),
@@ -216,6 +220,9 @@ pub(super) async fn change(
         .bind(exits().map(Exit::is_refreshed).collect::<Vec<_>>())
         .bind(exits().map(Exit::class).collect::<Vec<_>>())
         .bind(exits().map(Exit::message).collect::<Vec<_>>())
+        .bind(exits().map(|exit| exit.reason().map(FailureReason::code)).collect::<Vec<_>>())
+        .bind(exits().map(|exit| exit.retry_after().map(as_micros_i64)).collect::<Vec<_>>())
+        .bind(exits().map(|exit| exit.delay_source().map(DelaySource::code)).collect::<Vec<_>>())
         .fetch_all(&mut *tx)
         .await?;
     let changed = ChangedColumns::read(&rows)?;

@@ -100,6 +100,7 @@ const RESCUE: &str = sql!(
             lease = s.lease + 1,
             rescues = s.rescues + 1,
             ended_at = case when s.rescues >= $1 then clock_timestamp() end,
+            reason = case when s.rescues >= $1 then {reason.rescues} end,
             class = case when s.rescues >= $1 then 'timeout' else s.class end,
             message = case when s.rescues >= $1 then $4 else s.message end,
             due_at = clock_timestamp() + holdoff.span(coalesce(
@@ -108,14 +109,15 @@ const RESCUE: &str = sql!(
                 $2 + floor(random() * $2)::bigint))
         from lost
         where s.task = lost.task and s.step = lost.step and s.state = {running} and s.leased_until < clock_timestamp()
-        returning s.task, s.step, s.lease - 1 as lease, s.failures, s.worker, s.claimed_at, s.state, s.lane, s.due_at
+        returning s.task, s.step, s.lease - 1 as lease, s.failures, s.worker, s.claimed_at, s.state, s.lane, s.due_at,
+            s.reason, s.trace
     ), logged as (
         insert into holdoff.attempts (task, step, lease, attempt, outcome, worker, started_at, took_us, delay_us,
-            class, message)
+            class, message, reason)
         select task, step, lease, failures, {outcome.rescued}, worker, claimed_at,
             holdoff.micros(clock_timestamp()) - holdoff.micros(claimed_at),
             case when state = {ready} then greatest(0, holdoff.micros(due_at) - holdoff.micros(clock_timestamp())) end,
-            'timeout', case when state = {failed} then $4 else 'its worker was lost' end
+            'timeout', case when state = {failed} then $4 else 'its worker was lost' end, reason
         from back
     )
     select ",

@@ -87,6 +87,8 @@ create table holdoff.steps (
     name text,
     destination text,
     trace text,
+    -- Why the step failed finally; null unless it did.
+    reason smallint,
     class text,
     message text,
     payload bytea,
@@ -135,6 +137,7 @@ create table holdoff.done (
     snoozes integer not null,
     name text,
     destination text,
+    reason smallint,
     class text,
     message text,
     output bytea,
@@ -156,6 +159,10 @@ create table holdoff.attempts (
     delay_us bigint,
     class text,
     message text,
+    reason smallint,
+    -- What Retry-After asked for, and whether the policy (0) or Retry-After (1) determined the delay.
+    retry_after_us bigint,
+    delay_source smallint,
     primary key (task, step, lease)
 );
 

@@ -89,7 +89,10 @@ pub(super) async fn change(
             .number(exit.is_failure().into())
             .number(exit.is_refreshed().into())
             .text(exit.class())
-            .text(Some(exit.message()));
+            .text(Some(exit.message()))
+            .optional(exit.reason().map(|reason| reason.code().into()))
+            .optional(exit.retry_after().map(as_micros_i64))
+            .optional(exit.delay_source().map(|source| source.code().into()));
     }
     let rows = rows.finish();
     let update = sql!(
@@ -100,6 +103,7 @@ pub(super) async fn change(
             snoozes = s.snoozes + 1 - (r.value ->> 7),
             last_delay_us = iif(r.value ->> 7, coalesce(r.value ->> 6, 0), s.last_delay_us),
             refreshed = s.refreshed or r.value ->> 8,
+            reason = r.value ->> 11,
             class = coalesce(r.value ->> 9, s.class),
             message = iif(r.value ->> 7, r.value ->> 10, s.message)
         from json_each(?1) r
@@ -112,9 +116,9 @@ pub(super) async fn change(
     let changed = ChangedColumns::read(&changed)?;
     let steps: Vec<StepId> = changed.iter().map(ChangedColumns::id).collect();
     let log = "insert into holdoff_attempts (task, step, lease, attempt, outcome, worker, started_at, took_us, delay_us,
-            class, message)
+            class, message, reason, retry_after_us, delay_source)
         select s.task, s.step, s.lease - 1, s.failures, r.value ->> 5, s.worker, coalesce(s.claimed_at, ?2),
-            r.value ->> 3, r.value ->> 6, r.value ->> 9, r.value ->> 10
+            r.value ->> 3, r.value ->> 6, r.value ->> 9, r.value ->> 10, r.value ->> 11, r.value ->> 12, r.value ->> 13
         from json_each(?1) r
         cross join holdoff_steps s on s.task = unhex(r.value ->> 0) and s.step = r.value ->> 1
             and s.lease = (r.value ->> 2) + 1

@@ -281,10 +281,10 @@ impl QueueStore for Sqlite {
         let back = ChangedColumns::read(&rows)?;
         let log = sql!(
             "insert into holdoff_attempts (task, step, lease, attempt, outcome, worker, started_at, took_us, delay_us,
-                class, message)
+                class, message, reason)
             select s.task, s.step, s.lease - 1, s.failures, {outcome.rescued}, s.worker, s.claimed_at,
                 ?1 - s.claimed_at, iif(s.state = {failed}, null, s.due_at - ?1), 'timeout',
-                iif(s.state = {failed}, ?2, 'its worker was lost')
+                iif(s.state = {failed}, ?2, 'its worker was lost'), s.reason
             from json_each(?3) x
             cross join holdoff_steps s on s.task = unhex(x.value ->> 0) and s.step = x.value ->> 1
             where true
@@ -339,6 +339,7 @@ fn rescue_statement() -> String {
                 lease = s.lease + 1,
                 rescues = s.rescues + 1,
                 ended_at = iif(s.rescues >= ?2, ?1, null),
+                reason = iif(s.rescues >= ?2, {reason.rescues}, null),
                 class = iif(s.rescues >= ?2, 'timeout', s.class),
                 message = iif(s.rescues >= ?2, ?3, s.message),
                 due_at = ?1 + coalesce("

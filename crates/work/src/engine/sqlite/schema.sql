@@ -80,6 +80,8 @@ create table holdoff_steps (
     name text,
     destination text,
     trace text,
+    -- Why the step failed finally; null unless it did.
+    reason integer,
     class text,
     message text,
     payload blob,
@@ -125,6 +127,7 @@ create table holdoff_done (
     snoozes integer not null,
     name text,
     destination text,
+    reason integer,
     class text,
     message text,
     output blob,
@@ -144,6 +147,10 @@ create table holdoff_attempts (
     delay_us integer,
     class text,
     message text,
+    reason integer,
+    -- What Retry-After asked for, and whether the policy (0) or Retry-After (1) determined the delay.
+    retry_after_us integer,
+    delay_source integer,
     primary key (task, step, lease)
 ) strict, without rowid;
 

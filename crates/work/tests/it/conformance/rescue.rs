@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use holdoff_work::{
-    AttemptOutcome, Context, Error, Fault, Payload, Receipt, Settings, StepRecord, StepState, Task, TaskId,
-    TaskState, Work, Worker,
+    AttemptOutcome, Context, Error, FailureReason, Fault, Payload, Receipt, Settings, StepRecord, StepState,
+    Task, TaskId, TaskState, Work, Worker,
 };
 
 use crate::conformance::test_store::{
@@ -103,6 +103,7 @@ async fn a_step_fails_after_too_many_rescues(store: TestStore) {
     }
     let record = step(&work, task.step(0)).await;
     assert!(record.message.unwrap().contains("its worker was lost too often"));
+    assert_eq!(record.reason, Some(FailureReason::TooManyRescues));
     assert!(record.ended_at.is_some());
     let outcomes: Vec<_> =
         attempts(&work, task.step(0)).await.iter().map(|attempt| attempt.outcome).collect();
