@@ -17,8 +17,9 @@ const CONCURRENCY: usize = 16;
 const MAX_CLAIMED: usize = 100;
 /// The time that a claim waits for steps. A worker that is asked to stop stops after at most this time.
 const WAIT: Duration = Duration::from_secs(5);
-/// The pause after a claim that failed although the client has repeated it.
+/// The pause after a claim that failed although the client has repeated it. A `Retry-After` of the daemon extends it.
 const PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// A step that this worker has claimed.
 #[derive(Clone, Debug, Deserialize)]
@@ -174,10 +175,11 @@ impl PullWorker {
             let steps = match worker.claim(free.min(MAX_CLAIMED)).await {
                 Ok(steps) => steps,
                 Err(error) if !is_passing(&error) => break Err(error),
-                Err(_) => {
+                Err(error) => {
+                    let asked = error.problem().and_then(|problem| problem.retry_after).unwrap_or_default();
                     tokio::select! {
                         () = &mut stop => break Ok(()),
-                        () = tokio::time::sleep(PAUSE) => continue,
+                        () = tokio::time::sleep(asked.clamp(PAUSE, LONGEST_PAUSE)) => continue,
                     }
                 }
             };
