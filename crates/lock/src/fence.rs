@@ -183,7 +183,9 @@ pub mod postgres {
             on conflict (digest) do update set token = greatest(f.token, excluded.token),
                 passed_at = case when f.token <= excluded.token then excluded.passed_at else f.passed_at end
             returning token";
+        // The caller's connection may be a pooler's, so the statement has no name.
         let highest: i64 = sqlx::query_scalar(query)
+            .persistent(false)
             .bind(key.digest().as_slice())
             .bind(number(token))
             .fetch_one(connection)

@@ -140,6 +140,9 @@ pub enum BackupError {
     /// The name of the file is not UTF-8, so SQLite does not accept it.
     #[error("SQLite cannot use the file name {0:?}: rename the file to valid UTF-8")]
     Name(PathBuf),
+    /// The URL names a pooler in transaction mode. Nothing was changed.
+    #[error("the URL names a pooler (pool_mode=transaction): use the address of the Postgres server itself")]
+    Pooled,
     /// Another holdoff process has the store open.
     #[error(
         "another process uses the store: stop every holdoff process that uses it, then repeat the command"

@@ -66,7 +66,7 @@ pub(crate) fn output_of(output: impl IntoOutput) -> Result<Payload> {
 
 #[cfg(feature = "postgres")]
 pub mod postgres {
-    //! Work inside a Postgres transaction of your own.
+    //! Work inside a Postgres transaction of your own, also through a pooler: no statement has a name.
     //!
     //! ```no_run
     //! use holdoff_policy::PolicySet;
@@ -82,6 +82,7 @@ pub mod postgres {
     //! # Ok(()) }
     //! ```
 
+    use holdoff_sql::postgres::Session;
     use sqlx::PgConnection;
 
     use super::{HeldStep, output_of};
@@ -96,7 +97,7 @@ pub mod postgres {
         connection: &mut PgConnection,
         prepared: &PreparedTasks,
     ) -> Result<Vec<Submitted>> {
-        let submitted = submit(connection, &prepared.tasks, false).await?;
+        let submitted = submit(&mut Session::of(connection), &prepared.tasks, false).await?;
         work.count_submitted(&prepared.tasks, &submitted);
         Ok(submitted)
     }
@@ -106,7 +107,7 @@ pub mod postgres {
     /// Postgres takes a lock over the whole database when a transaction with a notification commits, so that such
     /// transactions commit one after the other. [`Work::wake`] after the commit does not need this lock.
     pub async fn notify_in(connection: &mut PgConnection) -> Result<()> {
-        notify_due(connection).await
+        notify_due(&mut Session::of(connection)).await
     }
 
     /// Completes a step as part of the caller's transaction. The handler returns the value that this function returns.
@@ -121,12 +122,13 @@ pub mod postgres {
         let holding: HeldStep = step.into();
         let report = holding.success(output_of(output)?);
         let Exit::Succeeded(output) = &report.exit else { return Err(holding.fenced()) };
-        let accepted = succeed(connection, &[(&report, output)]).await?;
+        let mut tx = Session::of(connection);
+        let accepted = succeed(&mut tx, &[(&report, output)]).await?;
         if accepted.is_empty() {
             return Err(holding.fenced());
         }
         if report.has_children {
-            unblock(connection, &[report.step]).await?;
+            unblock(&mut tx, &[report.step]).await?;
         }
         Ok(Completion(None))
     }

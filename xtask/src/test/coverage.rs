@@ -33,7 +33,10 @@ const DEEP: &[&str] = &[
     "holdoff-cli it pages::work::resolving_keeps",
     // Processes: a quick run kills one of each kind; network namespaces, rolling restarts and backups are deep.
     "holdoff-cli it cluster::backup::",
-    "holdoff-cli it cluster::faults::a_rolling_restart",
+    "holdoff-cli it cluster::faults::pgbouncer::a_rolling_restart",
+    "holdoff-cli it cluster::faults::pgbouncer::accepted_tasks_finish",
+    "holdoff-cli it cluster::faults::postgres::a_rolling_restart",
+    "holdoff-cli it cluster::hung::a_request_is_cancelled",
     "holdoff-cli it council::a_council_tolerates_isolated_acceptors",
     "holdoff-cli it demo::the_summary_matches",
     "holdoff-cli it ledger::jepsen::",

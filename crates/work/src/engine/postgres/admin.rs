@@ -1,9 +1,10 @@
 //! The queries and actions of operators.
 
 use async_trait::async_trait;
+use holdoff_sql::postgres::{Session, Transaction};
 use sqlx::postgres::PgRow;
 use sqlx::types::Uuid;
-use sqlx::{PgConnection, PgTransaction, Postgres as Database, QueryBuilder};
+use sqlx::{Postgres as Database, QueryBuilder};
 
 use super::filter::{KeyRange, LaneFilter, push_where, table_name};
 use super::{COMPONENT, Postgres, default_planner, notify_due, prune};
@@ -23,7 +24,7 @@ use crate::{Payload, SignalRecord, StepId, StepState, TaskId, TaskState};
 #[async_trait]
 impl AdminStore for Postgres {
     async fn migrate(&self) -> Result<()> {
-        Ok(holdoff_sql::postgres::migrate(&mut *self.pool.acquire().await?, &COMPONENT).await?)
+        Ok(self.pool.migrate(&COMPONENT).await?)
     }
 
     async fn task(&self, id: TaskId, with_payloads: bool) -> Result<Option<TaskRecord>> {
@@ -228,7 +229,7 @@ impl AdminStore for Postgres {
 impl Postgres {
     /// Begins a read at one snapshot, so that a step that finishes meanwhile is in exactly one of the tables. The
     /// settings make the planner read rows in key order, and plan every statement for its actual parameters.
-    async fn begin_scan(&self) -> Result<PgTransaction<'static>> {
+    async fn begin_scan(&self) -> Result<Transaction> {
         let mut tx = self.pool.begin_with("begin isolation level repeatable read").await?;
         let settings =
             "set local enable_sort = off; set local enable_bitmapscan = off; set local enable_hashagg = off;
@@ -240,7 +241,7 @@ impl Postgres {
 
 /// Returns the key of the last of `most` rows of a table below a key, or `None` if the table ends before that.
 async fn floor(
-    tx: &mut PgConnection,
+    tx: &mut Session<'_>,
     table: StepTable,
     below: Option<StepId>,
     most: u32,
@@ -258,7 +259,7 @@ async fn floor(
 
 /// Returns the matching steps of a table, newest first, down to a floor.
 async fn select(
-    tx: &mut PgConnection,
+    tx: &mut Session<'_>,
     filter: &StepFilter,
     lanes: &LaneFilter,
     page: &PageRequest,
@@ -291,7 +292,7 @@ async fn select(
 }
 
 /// Returns summaries of these tasks, computed from their steps, newest first.
-async fn summaries(tx: &mut PgConnection, tasks: &[TaskId]) -> Result<Vec<TaskSummary>> {
+async fn summaries(tx: &mut Session<'_>, tasks: &[TaskId]) -> Result<Vec<TaskSummary>> {
     let ids: Vec<Uuid> = tasks.iter().map(TaskId::as_uuid).collect();
     let mut groups = Vec::new();
     for table in [StepTable::Steps, StepTable::Done] {
@@ -306,7 +307,7 @@ async fn summaries(tx: &mut PgConnection, tasks: &[TaskId]) -> Result<Vec<TaskSu
 
 /// Makes steps ready again, with their attempts reset.
 async fn revive(
-    tx: &mut PgConnection,
+    tx: &mut Session<'_>,
     filter: &StepFilter,
     action: &Action,
     payload: Option<&Payload>,
@@ -329,7 +330,7 @@ async fn revive(
 
 /// Moves steps into the history, alone or with their whole tasks. A worker that still holds a step is fenced, because
 /// the step's row is gone.
-async fn end(tx: &mut PgConnection, filter: &StepFilter, action: &Action, state: StepState) -> Result<u64> {
+async fn end(tx: &mut Session<'_>, filter: &StepFilter, action: &Action, state: StepState) -> Result<u64> {
     let mut query = QueryBuilder::<Database>::new("with x as (select s.task, s.step from holdoff.steps s");
     push_where(&mut query, filter, StepTable::Steps, &LaneFilter::InStatement);
     query

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use holdoff_policy::as_micros_i64;
+use holdoff_sql::postgres::{Pool, Session};
 use sqlx::types::Uuid;
-use sqlx::{PgConnection, PgPool};
 
 use super::{key_arrays, submit};
 use crate::StepId;
@@ -15,7 +15,7 @@ use crate::store::{Exit, NotifyFn, Receipt, Report, Result, StepOutput};
 
 /// Locks the rows that two statements are about to change, in the order of the steps. The worker's own renewals lock
 /// them in the same order.
-pub(super) async fn lock(tx: &mut PgConnection, reports: &[Report]) -> Result<()> {
+pub(super) async fn lock(tx: &mut Session<'_>, reports: &[Report]) -> Result<()> {
     let steps: Vec<StepId> = reports.iter().map(|report| report.step).collect();
     let leases: Vec<i64> = reports.iter().map(|report| report.lease).collect();
     let (tasks, numbers) = key_arrays(&steps);
@@ -29,7 +29,7 @@ pub(super) async fn lock(tx: &mut PgConnection, reports: &[Report]) -> Result<()
 
 /// Moves succeeded steps into the history.
 pub(crate) async fn succeed(
-    tx: &mut PgConnection,
+    tx: &mut Session<'_>,
     successes: &[(&Report, &StepOutput)],
 ) -> Result<HashSet<StepId>> {
     let gone = succeed_in_place(&mut *tx, successes).await?;
@@ -38,7 +38,7 @@ pub(crate) async fn succeed(
 
 /// Moves the steps that have an output, and those whose row has moved since the claim because their lease was renewed.
 pub(super) async fn succeed_remaining(
-    tx: &mut PgConnection,
+    tx: &mut Session<'_>,
     successes: &[(&Report, &StepOutput)],
     gone: Vec<StepId>,
 ) -> Result<HashSet<StepId>> {
@@ -54,7 +54,7 @@ pub(super) async fn succeed_remaining(
 /// The key and the lease are compared as well, because another row may be at that position by now. `is true` makes this
 /// comparison a hash lookup, where a join would compare every row with every report.
 pub(super) async fn succeed_in_place(
-    tx: &mut PgConnection,
+    tx: &mut Session<'_>,
     successes: &[(&Report, &StepOutput)],
 ) -> Result<Vec<StepId>> {
     let is_plain =
@@ -88,7 +88,7 @@ pub(super) async fn succeed_in_place(
 }
 
 /// Moves steps that it finds by their key.
-async fn succeed_by_key(tx: &mut PgConnection, successes: &[(&Report, &StepOutput)]) -> Result<Vec<StepId>> {
+async fn succeed_by_key(tx: &mut Session<'_>, successes: &[(&Report, &StepOutput)]) -> Result<Vec<StepId>> {
     if successes.is_empty() {
         return Ok(Vec::new());
     }
@@ -130,7 +130,7 @@ fn step_ids((tasks, numbers): (Vec<Uuid>, Vec<i32>)) -> Vec<StepId> {
 /// Unblocks the children of these finished steps. Finished parents are counted per child, and children are locked in
 /// order, so that any number of parents may finish at once, in any batches. The caller notifies the workers after the
 /// commit.
-pub(crate) async fn unblock(tx: &mut PgConnection, parents: &[StepId]) -> Result<()> {
+pub(crate) async fn unblock(tx: &mut Session<'_>, parents: &[StepId]) -> Result<()> {
     if parents.is_empty() {
         return Ok(());
     }
@@ -162,7 +162,7 @@ pub(crate) async fn unblock(tx: &mut PgConnection, parents: &[StepId]) -> Result
 /// Requeues or fails steps, or marks them as conflicted, and records the attempts. Returns the changed steps, and the
 /// number of notification tasks.
 pub(super) async fn change(
-    tx: &mut PgConnection,
+    tx: &mut Session<'_>,
     changes: &[&Report],
     notify: NotifyFn<'_>,
 ) -> Result<(Vec<StepId>, usize)> {
@@ -233,7 +233,7 @@ pub(super) async fn change(
 
 /// Returns a receipt for each report. A report that was not accepted is looked up, because it may be a duplicate.
 pub(super) async fn receipts(
-    pool: &PgPool,
+    pool: &Pool,
     reports: &[Report],
     accepted: &HashSet<(StepId, i64)>,
 ) -> Result<Vec<Receipt>> {

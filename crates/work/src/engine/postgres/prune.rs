@@ -1,7 +1,7 @@
 //! Pruning: the removal of rows beyond their retention.
 
 use holdoff_policy::as_micros_i64;
-use sqlx::PgPool;
+use holdoff_sql::postgres::Pool;
 
 use super::default_planner;
 use crate::engine::columns;
@@ -80,14 +80,14 @@ const BLOCKED_FOR_EVER: &str = sql!(
 );
 
 /// Deletes finished steps beyond their retention. Returns their number.
-pub(super) async fn finished_by_age(pool: &PgPool, rule: PruneRule) -> Result<u64> {
+pub(super) async fn finished_by_age(pool: &Pool, rule: PruneRule) -> Result<u64> {
     let gone =
         sqlx::query_scalar(BY_AGE).bind(as_micros_i64(rule.keep)).bind(rule.limit).fetch_one(pool).await?;
     Ok(columns::count(gone))
 }
 
 /// Deletes unfinished steps that can never finish. Returns their number.
-pub(super) async fn unfinishable(pool: &PgPool, rule: PruneRule) -> Result<u64> {
+pub(super) async fn unfinishable(pool: &Pool, rule: PruneRule) -> Result<u64> {
     let mut gone = 0;
     for (statement, age) in [(ABANDONED, rule.keep_failed), (BLOCKED_FOR_EVER, rule.keep)] {
         let query = sqlx::query_scalar(statement).bind(as_micros_i64(age)).bind(rule.limit);
@@ -98,7 +98,7 @@ pub(super) async fn unfinishable(pool: &PgPool, rule: PruneRule) -> Result<u64> 
 
 /// Deletes the oldest finished steps beyond the limit. The table's statistics decide whether to count at all. The count
 /// itself is exact, because statistics lag behind, and relying on them would delete too much.
-pub(super) async fn finished_by_number(pool: &PgPool, rule: PruneRule) -> Result<u64> {
+pub(super) async fn finished_by_number(pool: &Pool, rule: PruneRule) -> Result<u64> {
     let estimate = "select greatest(0, coalesce(sum(n_live_tup), 0))::bigint from pg_stat_user_tables
         where schemaname = 'holdoff' and relname = 'done'";
     let rows: i64 = sqlx::query_scalar(estimate).fetch_one(pool).await?;
@@ -120,7 +120,7 @@ pub(super) async fn finished_by_number(pool: &PgPool, rule: PruneRule) -> Result
 
 /// Deletes deduplication keys and signals beyond their retention, unless their task is live. Returns
 /// their number.
-pub(super) async fn keys_and_signals(pool: &PgPool, rule: PruneRule) -> Result<u64> {
+pub(super) async fn keys_and_signals(pool: &Pool, rule: PruneRule) -> Result<u64> {
     let keys = "delete from holdoff.dedup d where d.ctid = any(array(
             select x.ctid from holdoff.dedup x where x.until < (select clock_timestamp())
             and not exists (select from holdoff.steps s where s.task = x.task) limit $1))";
@@ -157,7 +157,7 @@ const DELETE_WORKERS: &str = "with old as materialized (
 
 /// Removes workers that are gone. Finding the mentioned workers reads all steps and attempts. Therefore the removal
 /// runs only when a worker has not reported for two hours, and then covers all that have not reported for one.
-pub(super) async fn workers(pool: &PgPool) -> Result<u64> {
+pub(super) async fn workers(pool: &Pool) -> Result<u64> {
     let is_any_old: bool = sqlx::query_scalar(IS_ANY_WORKER_OLD).fetch_one(pool).await?;
     if !is_any_old {
         return Ok(0);

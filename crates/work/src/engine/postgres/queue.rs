@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use holdoff_policy::as_micros_i64;
+use holdoff_sql::postgres::Session;
+use sqlx::PgExecutor;
 use sqlx::types::Uuid;
-use sqlx::{PgConnection, PgExecutor};
 use tokio::sync::watch;
 
 use super::finish::{change, lock, receipts, succeed, succeed_in_place, succeed_remaining, unblock};
@@ -309,9 +310,12 @@ impl QueueStore for Postgres {
             let mut connection = self.pool.acquire().await?;
             let gone = succeed_in_place(&mut connection, &successes).await?;
             if gone.len() == reports.len() {
+                connection.commit().await?;
                 return Ok(vec![Receipt::Accepted; reports.len()]);
             }
-            succeed_remaining(&mut connection, &successes, gone).await?
+            let accepted = succeed_remaining(&mut connection, &successes, gone).await?;
+            connection.commit().await?;
+            accepted
         } else {
             let mut tx = self.pool.begin().await?;
             if !successes.is_empty() && !changes.is_empty() {
@@ -416,7 +420,7 @@ async fn find_lane(store: impl PgExecutor<'_>, lane: &Lane) -> Result<Option<Lan
 
 /// Takes the fingerprint for this task, unless another task holds it. The row is locked first, and a later statement
 /// reads its task. If one statement did both, it could see the row of a concurrently created task but not its steps.
-async fn take_fingerprint(tx: &mut PgConnection, key: &SignalKey<'_>, task: TaskId) -> Result<Signalled> {
+async fn take_fingerprint(tx: &mut Session<'_>, key: &SignalKey<'_>, task: TaskId) -> Result<Signalled> {
     let lock = "insert into holdoff.signals as g (namespace, fingerprint, task, occurrences)
         values ($1, $2, $3, 0) on conflict (namespace, fingerprint) do update set occurrences = g.occurrences";
     sqlx::query(lock)

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use holdoff_policy::as_micros_i64;
-use sqlx::PgConnection;
+use holdoff_sql::postgres::Session;
 use sqlx::types::Uuid;
 
 use crate::TaskId;
@@ -12,7 +12,7 @@ use crate::engine::sql::sql;
 use crate::store::{NewTask, Result, Submitted};
 
 /// Accepts tasks, as part of the caller's transaction. The caller notifies the workers after the commit.
-pub(crate) async fn submit(tx: &mut PgConnection, tasks: &[NewTask], again: bool) -> Result<Vec<Submitted>> {
+pub(crate) async fn submit(tx: &mut Session<'_>, tasks: &[NewTask], again: bool) -> Result<Vec<Submitted>> {
     let mut submitted: Vec<Submitted> = tasks.iter().map(|task| Submitted::Created(task.id)).collect();
     if tasks.iter().any(|task| task.dedup.is_some()) {
         find_duplicates(tx, tasks, &mut submitted).await?;
@@ -30,18 +30,14 @@ pub(crate) async fn submit(tx: &mut PgConnection, tasks: &[NewTask], again: bool
 }
 
 /// Returns the tasks that an earlier call, whose response was lost, has already submitted.
-async fn known(tx: &mut PgConnection, tasks: &[NewTask]) -> Result<HashSet<Uuid>> {
+async fn known(tx: &mut Session<'_>, tasks: &[NewTask]) -> Result<HashSet<Uuid>> {
     let ids: Vec<Uuid> = tasks.iter().map(|task| task.id.as_uuid()).collect();
     let query = "select task from holdoff.steps where task = any($1) union select task from holdoff.done where task = any($1)";
     Ok(sqlx::query_scalar(query).bind(ids).fetch_all(tx).await?.into_iter().collect())
 }
 
 /// Takes the deduplication keys. A key stays with its task while the task is live, and until the retention is over.
-async fn find_duplicates(
-    tx: &mut PgConnection,
-    tasks: &[NewTask],
-    submitted: &mut [Submitted],
-) -> Result<()> {
+async fn find_duplicates(tx: &mut Session<'_>, tasks: &[NewTask], submitted: &mut [Submitted]) -> Result<()> {
     let (mut namespaces, mut keys, mut ids, mut retentions) = (vec![], vec![], vec![], vec![]);
     let mut first = HashMap::new();
     for task in tasks {
@@ -105,7 +101,7 @@ struct Columns<'a> {
     payload: Vec<Option<&'a [u8]>>,
 }
 
-async fn insert_steps(tx: &mut PgConnection, tasks: &[&NewTask]) -> Result<()> {
+async fn insert_steps(tx: &mut Session<'_>, tasks: &[&NewTask]) -> Result<()> {
     let mut columns = Columns::default();
     for task in tasks {
         for (number, step) in (0..).zip(&task.steps) {
@@ -151,7 +147,7 @@ async fn insert_steps(tx: &mut PgConnection, tasks: &[&NewTask]) -> Result<()> {
     Ok(())
 }
 
-async fn insert_edges(tx: &mut PgConnection, tasks: &[&NewTask]) -> Result<()> {
+async fn insert_edges(tx: &mut Session<'_>, tasks: &[&NewTask]) -> Result<()> {
     let (mut ids, mut parents, mut children) = (vec![], vec![], vec![]);
     for task in tasks {
         for (parent, child) in &task.edges {
