@@ -59,7 +59,7 @@ pub async fn migrate(connection: &mut PgConnection, component: &Component) -> Re
 
 /// Listens on one connection until the handle is dropped. Calls back with the payload of each notification,
 /// and with `None` whenever listening starts, for the first time or again, because notifications may have
-/// been missed. Through a pooler in transaction mode it returns `None`: there, notifications reach nobody.
+/// been missed. Through a pooler in transaction mode it returns `None`, because the connection would receive none.
 pub fn listen(
     pool: &Pool,
     channel: &'static str,
