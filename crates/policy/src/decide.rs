@@ -342,7 +342,7 @@ mod tests {
         assert_eq!(window(&policy, &at(Duration::ZERO), &transient), (half, SECOND));
         let cut = Duration::from_micros(799_999);
         assert_eq!(window(&policy, &at(SECOND * 4 + SECOND / 5), &transient), (half, cut));
-        let before_it = SECOND - Duration::from_micros(1);
+        let before_it = Duration::from_micros(999_999);
         assert_eq!(window(&policy, &at(SECOND * 4), &transient), (half, before_it));
         let too_late = policy.decide(&at(SECOND * 4 + SECOND / 4), &transient, 0);
         assert_eq!(too_late, Decision::GiveUp(GiveUpReason::Deadline));
