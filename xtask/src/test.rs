@@ -18,7 +18,6 @@ use crate::run::{TaskResult, cargo};
 use crate::{n_minus_one, requirements, schemathesis, tidy};
 use build::Build;
 use catalogue::{Catalogue, Depth};
-pub(crate) use coverage::deep_tests;
 use report::Report;
 pub(crate) use request::{Request, USAGE};
 use runner::{Job, Load, Results, Runner};

@@ -81,11 +81,6 @@ pub(super) fn left_out(name: &str, depth: Depth) -> Option<LeftOut> {
     (depth == Depth::Quick && is_deep).then_some(LeftOut::DeepOnly)
 }
 
-/// Returns the beginnings of the names of the tests that only `--deep` runs.
-pub(crate) fn deep_tests() -> impl Iterator<Item = &'static str> {
-    DEEP.iter().copied()
-}
-
 /// Returns the entries of the list that no test's name begins with: the tests were renamed or removed.
 pub(super) fn stale<'a>(names: &[String]) -> Vec<&'a str> {
     DEEP.iter().copied().filter(|beginning| !names.iter().any(|name| name.starts_with(beginning))).collect()
