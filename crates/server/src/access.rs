@@ -149,9 +149,9 @@ impl Auth {
         verified.ok().and_then(Result::ok).map_or(Caller::Anonymous, Caller::Token)
     }
 
-    /// Returns the record of the presented token if the token is valid. If an address presents too many invalid tokens,
-    /// the daemon refuses further unknown tokens from it for a while. It still accepts tokens that were valid recently,
-    /// so that a client cannot lock out others behind the same address.
+    /// Returns the record of the presented token if the token is valid. A secret has 256 bits, so a limit on guesses
+    /// protects nothing: the daemon looks every token up, and throttles only the failures of an address, so that a
+    /// client cannot lock out others behind the same address.
     async fn verify(
         &self,
         text: &str,
@@ -159,37 +159,24 @@ impl Auth {
         peer: Option<PeerIp>,
     ) -> Result<Arc<crate::TokenRecord>, AuthError> {
         let from = peer.map_or(IpAddr::from([0; 16]), |PeerIp(address)| network(address));
-        let throttled = |wait| {
-            metrics::record_unauthenticated("throttled");
-            AuthError::TooManyInvalid(wait)
-        };
         let invalid = || match self.invalid.take(&from, clock::now()) {
             Ok(()) => {
                 metrics::record_unauthenticated("refused");
                 AuthError::Unauthenticated(scope)
             }
-            Err(wait) => throttled(wait),
+            Err(wait) => {
+                metrics::record_unauthenticated("throttled");
+                AuthError::TooManyInvalid(wait)
+            }
         };
         let presented = PresentedToken::parse(text).ok_or_else(invalid)?;
-        let was_right = match self.cache.get(&presented) {
+        // One lookup at a time for each address, so that a flood of unknown tokens from one address does not occupy the
+        // store's connections. A token that was valid recently does not wait behind such a flood.
+        let _serialized = match self.cache.get(&presented) {
             cache::Cached::Fresh(token) => return Ok(token),
-            cache::Cached::Stale => true,
-            cache::Cached::Miss => false,
+            cache::Cached::Stale => None,
+            cache::Cached::Miss => Some(self.lookup_locks.of(&from).lock().await),
         };
-        if was_right {
-            return self
-                .cache
-                .fetch(&presented)
-                .await
-                .map_err(AuthError::StoreUnavailable)?
-                .ok_or_else(invalid);
-        }
-        // Serialized for each address: otherwise concurrent requests would all be looked up before the first failure is
-        // counted.
-        let _serialized = self.lookup_locks.of(&from).lock().await;
-        if let Some(wait) = self.invalid.wait(&from, clock::now()) {
-            return Err(throttled(wait));
-        }
         self.cache.fetch(&presented).await.map_err(AuthError::StoreUnavailable)?.ok_or_else(invalid)
     }
 

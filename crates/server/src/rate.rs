@@ -78,13 +78,6 @@ impl<K: Hash + Eq + Clone> RateLimiter<K> {
         Self { rate: rate.token_rate(), buckets: Mutex::default() }
     }
 
-    /// Returns the time that this key must wait, or `None`. Takes nothing from the bucket.
-    pub(crate) fn wait(&self, key: &K, now: Duration) -> Option<Duration> {
-        let bucket = self.buckets.lock().get(key).copied().unwrap_or_default();
-        let wait = bucket.wait(&self.rate, now);
-        (!wait.is_zero()).then_some(wait)
-    }
-
     /// Takes one permit. The error is the time to wait.
     pub(crate) fn take(&self, key: &K, now: Duration) -> Result<(), Duration> {
         let mut buckets = self.buckets.lock();

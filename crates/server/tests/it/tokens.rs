@@ -366,6 +366,12 @@ async fn invalid_tokens_get_one_response_and_are_throttled() {
     };
     let slowed = tokio::time::timeout(Duration::from_secs(20), slowed).await.unwrap();
     assert!(slowed.headers().contains_key("retry-after"));
+    // The daemon looks a token up before it throttles: also one from this address that it has never seen.
+    for number in 0..20 {
+        let unseen = Caller::new(&daemon, NewToken::new(format!("new{number}"), TokenScope::Read)).await;
+        let _ = with(&unknown).get(UNKNOWN_TASK).await;
+        assert_eq!(unseen.get(UNKNOWN_TASK).await.status(), StatusCode::NOT_FOUND, "a valid token is throttled");
+    }
     // A valid token from the same address works, also after its cache entry has expired.
     for _ in 0..3 {
         assert_eq!(good.get(UNKNOWN_TASK).await.status(), StatusCode::NOT_FOUND);
