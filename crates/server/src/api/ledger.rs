@@ -353,8 +353,7 @@ async fn events(
 async fn forward(node: Node, after: Slot, mut token: TokenWatch, sender: mpsc::Sender<Bytes>) {
     let mut entries = node.subscribe(after);
     let mut text = event("ready", &serde_json::json!({ "after": after.0 }));
-    // The stream ends when the caller's token ends.
-    while sender.send(text).await.is_ok() && token.is_valid().await {
+    while token.send(&sender, text).await {
         text = match tokio::time::timeout(HEARTBEAT, entries.next()).await {
             Ok(Ok(Ok(page))) => {
                 let entry = serde_json::to_string(&EntryView::from(&page)).unwrap_or_default();
@@ -363,8 +362,7 @@ async fn forward(node: Node, after: Slot, mut token: TokenWatch, sender: mpsc::S
             Ok(Ok(Err(first))) => event("missed", &serde_json::json!({ "first": first.0 })),
             Ok(Err(why)) => {
                 let last = event("stopped", &serde_json::json!({ "reason": why.to_string() }));
-                // The listener may have disconnected.
-                let _ = sender.send(last).await;
+                token.send(&sender, last).await;
                 return;
             }
             Err(_) => HEARTBEAT_COMMENT,

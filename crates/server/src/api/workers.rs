@@ -22,6 +22,7 @@ use utoipa_axum::routes;
 use super::input::{HumanDuration, JsonBody, check_text};
 use crate::access::Caller;
 use crate::app::App;
+use crate::events::TokenWatch;
 use crate::problem::{Kind, Problem, ProblemBody, jittered_retry_after};
 use crate::schema::{ClassWord, DurationText, OutcomeWord, StepIdText};
 use crate::view::encode;
@@ -219,8 +220,15 @@ async fn claim(
         claimer.claim(limit, lease).await?
     } else {
         let _permit = app.pull_workers.acquire_permit()?;
-        // A stopping daemon ends the long poll, and claims no step that it does not deliver.
-        claimer.claim_until(limit, lease, wait, app.stopping.cancelled()).await?
+        let mut token = TokenWatch::of(&app, &caller);
+        // A stopping daemon and the end of the token end the long poll, which then claims no step.
+        let is_over = async {
+            tokio::select! {
+                () = app.stopping.cancelled() => {}
+                () = token.ended() => {}
+            }
+        };
+        claimer.claim_until(limit, lease, wait, is_over).await?
     };
     Ok(Json(ClaimedSteps { items: claims.iter().map(ClaimedStepView::new).collect() }).into_response())
 }

@@ -437,6 +437,44 @@ async fn a_namespaced_token_sees_one_ledger() {
     );
 }
 
+/// A stream that was idle when its token was revoked sends nothing more.
+#[tokio::test]
+async fn a_revoked_token_receives_no_event() {
+    let folder = tempfile::tempdir().unwrap();
+    create(&folder.path().join("ledger"), "default").unwrap();
+    let mut options = with_ledgers(&folder);
+    options.server.require_tokens = true;
+    let daemon = Daemon::start_with(options).await;
+    let token_store = daemon.server.token_store();
+    let admin = token_store.issue(&NewToken::new("admin", TokenScope::Admin)).await.unwrap().token;
+    let reader = token_store.issue(&NewToken::new("reader", TokenScope::Read)).await.unwrap();
+    let submit = async |goal: &str| {
+        let url = format!("{}/v1/ledger/transactions", daemon.url);
+        let sent = daemon.client.post(url).bearer_auth(&admin).json(&json!({ "goal": goal })).send().await;
+        answer(sent.unwrap(), 200).await
+    };
+    submit("=> +a(0)").await;
+    let mut streams = Vec::new();
+    for path in ["/v1/ledger/events", "/v1/events", "/live"] {
+        let request = daemon.client.get(format!("{}{path}", daemon.url)).bearer_auth(&reader.token);
+        let mut stream = EventStream::new(request.send().await.unwrap());
+        stream.until("event: ready\n").await;
+        streams.push((path, stream));
+    }
+    assert!(token_store.revoke(&reader.record.id).await.unwrap());
+    // Every daemon refuses a revoked token within two seconds.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    submit("=> +secret(1)").await;
+    for (path, mut stream) in streams {
+        let rest = async { while let Ok(Some(chunk)) = stream.response.chunk().await {
+            stream.text.push_str(std::str::from_utf8(&chunk).unwrap());
+        } };
+        tokio::time::timeout(CONDITION_TIMEOUT, rest).await.unwrap_or_else(|_| panic!("{path} does not end"));
+        let events = stream.text.matches("event: ").count();
+        assert_eq!(events, 1, "{path} sent an event after the end of its token: {}", stream.text);
+    }
+}
+
 #[tokio::test]
 async fn ledger_metrics_are_exported() {
     let folder = tempfile::tempdir().unwrap();

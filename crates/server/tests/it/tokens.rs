@@ -78,6 +78,35 @@ async fn every_daemon_rejects_a_revoked_token() {
     }
 }
 
+/// A wait ends with its token: before the wait of another caller that began with it and is half as long.
+#[tokio::test]
+async fn a_waiting_request_ends_with_its_token() {
+    let (_folder, [place, _]) = places();
+    let daemon = Daemon::start_with(closed(&place)).await;
+    let holder = Caller::new(&daemon, NewToken::new("holder", TokenScope::Admin)).await;
+    assert_eq!(holder.post("/v1/locks/acquire", &json!({ "key": "k", "lease": "5m" })).await.0, 200);
+    let claim = |wait: &str| json!({ "worker": "w", "operations": ["a"], "wait": wait });
+    let lock = |wait: &str| json!({ "key": "k", "wait": wait });
+    for (path, body) in [
+        ("/v1/workers/claim", &claim as &dyn Fn(&str) -> Value),
+        ("/v1/locks/acquire", &lock),
+    ] {
+        let caller = Caller::new(&daemon, NewToken::new("ci", TokenScope::Work)).await;
+        let (long, short) = (body("20s"), body("10s"));
+        let (waiting, other) = (caller.post(path, &long), holder.post(path, &short));
+        let revoking = async {
+            let id = caller.token.split('_').nth(1).unwrap();
+            assert!(daemon.server.token_store().revoke(id).await.unwrap());
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            (status, ended) = waiting => assert!(status == 401 || ended["items"] == json!([]), "{path}: {ended}"),
+            answer = other => panic!("{path}: the request waits on without a valid token: {answer:?}"),
+            () = revoking => {}
+        }
+    }
+}
+
 #[tokio::test]
 async fn an_expired_token_is_rejected() {
     let (_folder, places) = places();
