@@ -19,7 +19,7 @@ use tokio::sync::Mutex;
 use tracing::Instrument;
 
 use crate::problem::{Kind, Problem};
-use crate::rate::{Rate, RateLimiter};
+use crate::rate::{ConcurrencyLimit, Rate, RateLimiter, Running};
 use crate::token_store::{AuditEvent, PresentedToken, TokenScope, TokenStore};
 use crate::{Error, Settings, api, clock, dashboard, metrics};
 use cache::TokenCache;
@@ -28,6 +28,9 @@ pub(crate) use caller::Caller;
 
 /// The rate at which one address may present invalid tokens.
 const INVALID_TOKENS: Rate = Rate::new(10, Duration::from_secs(10));
+
+/// The number of logins in progress from one address.
+const MAX_LOGINS: u32 = 8;
 
 /// Timeout for the lookup of a token on a route that needs none.
 const OPTIONAL_TIMEOUT: Duration = Duration::from_secs(1);
@@ -50,6 +53,10 @@ pub(crate) struct Auth {
     rates: Option<RateLimiter<String>>,
     invalid: RateLimiter<IpAddr>,
     lookup_locks: LookupLocks,
+    logins: ConcurrencyLimit<IpAddr>,
+    /// Whether connections use TLS, and the path prefix: the name of the session's cookie depends on them.
+    has_tls: bool,
+    base: String,
 }
 
 /// The host names that the daemon accepts as a request's `Host`.
@@ -74,7 +81,25 @@ impl Auth {
             rates: settings.rate.map(RateLimiter::new),
             invalid: RateLimiter::new(INVALID_TOKENS),
             lookup_locks: LookupLocks::default(),
+            logins: ConcurrencyLimit::new(MAX_LOGINS),
+            has_tls: settings.tls.is_some(),
+            base: settings.prefix.clone(),
         }
+    }
+
+    /// Returns whether the client's connection uses TLS: to the daemon, or to a proxy in front of it.
+    pub(crate) fn is_encrypted(&self, headers: &HeaderMap) -> bool {
+        dashboard::is_encrypted(self.has_tls, headers)
+    }
+
+    /// Returns the session token of a request's cookies.
+    fn session<'h>(&self, headers: &'h HeaderMap) -> Option<&'h str> {
+        dashboard::cookie(headers, dashboard::cookie_name(self.is_encrypted(headers), &self.base))
+    }
+
+    /// Returns a place for a login, or `None` if too many from its address are in progress.
+    pub(crate) fn enter_login(&self, peer: Option<PeerIp>) -> Option<Running<IpAddr>> {
+        self.logins.enter(unit_of(peer))
     }
 
     /// Returns whether the daemon serves callers without a token.
@@ -158,7 +183,7 @@ impl Auth {
         scope: TokenScope,
         peer: Option<PeerIp>,
     ) -> Result<Arc<crate::TokenRecord>, AuthError> {
-        let from = peer.map_or(IpAddr::from([0; 16]), |PeerIp(address)| network(address));
+        let from = unit_of(peer);
         let invalid = || match self.invalid.take(&from, clock::now()) {
             Ok(()) => {
                 metrics::record_unauthenticated("refused");
@@ -201,7 +226,7 @@ pub(crate) async fn authenticate(
     let peer = request.extensions().get::<PeerIp>().copied();
     // An unknown path also accepts the session: a user who is logged in gets 404 instead of the login page.
     let is_page = route.as_ref().is_none_or(|route| api::is_page(route.as_str()));
-    let session = is_page.then(|| dashboard::cookie(request.headers())).flatten();
+    let session = is_page.then(|| auth.session(request.headers())).flatten();
     let caller = match auth.authorize(requirement, request.headers(), session, peer).await {
         Ok(caller) => caller,
         Err(error) => return error.into_response(),
@@ -241,6 +266,10 @@ pub(crate) struct NoChange;
 pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+fn unit_of(peer: Option<PeerIp>) -> IpAddr {
+    peer.map_or(IpAddr::from([0; 16]), |PeerIp(address)| network(address))
 }
 
 /// Returns the unit of addresses that shares one limit: an IPv4 address, or the /64 of an IPv6 address, because one

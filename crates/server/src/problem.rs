@@ -101,6 +101,7 @@ pub(crate) enum Kind {
     QueueFull,
     StoreUnavailable,
     Stopping,
+    Overloaded,
     TimedOut,
     Internal,
 }
@@ -166,6 +167,7 @@ impl Kind {
                 ("store-unavailable", "Store unavailable", StatusCode::SERVICE_UNAVAILABLE)
             }
             Self::Stopping => ("stopping", "Daemon shutting down", StatusCode::SERVICE_UNAVAILABLE),
+            Self::Overloaded => ("overloaded", "Too many connections", StatusCode::SERVICE_UNAVAILABLE),
             Self::TimedOut => ("timed-out", "Request timed out", StatusCode::GATEWAY_TIMEOUT),
             Self::Internal => ("internal", "Internal error", StatusCode::INTERNAL_SERVER_ERROR),
         }
