@@ -54,7 +54,7 @@ impl Server {
             listen: address,
             store,
             policies,
-            settings,
+            mut settings,
             locking,
             server,
             acceptor,
@@ -65,6 +65,8 @@ impl Server {
         let (concurrency, drain_timeout, grace) = (options.concurrency, options.drain_timeout, options.grace);
         let reload = options.reload;
         check_address(address, &server)?;
+        // With tokens, the submitters of work are others than the owner of the network.
+        settings.http.deny_private.get_or_insert(server.require_tokens);
         let tls = server.tls.clone().map(Tls::open).transpose()?;
         // The port comes first: a second daemon started by mistake fails before it touches the store.
         let listen_error = |source| Error::Listen { address, source };

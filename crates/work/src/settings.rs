@@ -1,11 +1,15 @@
 //! Settings: the sections `[work]`, `[http]`, `[credentials]` and `[signals]` of the file.
 
 mod credentials;
+mod network;
 mod policies;
 mod sections;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use network::Network;
+#[cfg(feature = "http")]
+pub(crate) use sections::MAX_TIMEOUT;
 pub use policies::{LongWait, LongWaits};
 
 use std::collections::BTreeMap;
@@ -119,10 +123,16 @@ pub struct NotifyRule {
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct HttpSettings {
-    /// Whether loopback, private, link-local and other special addresses are refused.
-    pub deny_private: bool,
+    /// Whether loopback, private and other special addresses are refused. If absent, a daemon refuses them if it
+    /// requires API tokens. Link-local addresses are always refused.
+    pub deny_private: Option<bool>,
+    /// The networks and the hosts that may be called although their addresses are private. A host may begin with `*.`
+    /// for all names below it.
+    pub allow: Vec<String>,
     /// The maximum duration of a request, unless the step sets its own.
     pub timeout: Duration,
+    /// The maximum of the timeout that a step may set.
+    pub max_timeout: Duration,
     /// The maximum number of bytes that are read from a response.
     pub max_response: usize,
     /// The maximum number of redirects that are followed.
@@ -237,8 +247,10 @@ impl Default for HistorySettings {
 impl Default for HttpSettings {
     fn default() -> Self {
         Self {
-            deny_private: false,
+            deny_private: None,
+            allow: Vec::new(),
             timeout: Duration::from_secs(30),
+            max_timeout: 5 * MINUTE,
             max_response: 1024 * KIB,
             max_redirects: 5,
             destinations: BTreeMap::new(),

@@ -44,6 +44,8 @@ pub struct Step {
     pub(crate) destination: Option<String>,
     pub(crate) payload: Payload,
     pub(crate) after: Vec<String>,
+    /// The timeout that an HTTP step sets.
+    pub(crate) timeout: Option<Duration>,
     /// The first problem found by the builder; the submission reports it.
     pub(crate) problem: Option<InvalidTask>,
 }
@@ -181,6 +183,7 @@ impl Step {
             destination: None,
             payload: Payload::empty(),
             after: Vec::new(),
+            timeout: None,
             problem: None,
         }
     }
@@ -193,6 +196,7 @@ impl Step {
             Ok((payload, destination)) => {
                 step.payload = payload;
                 step.destination = Some(destination);
+                step.timeout = request.timeout;
             }
             Err(wrong) => {
                 step.problem =
@@ -401,6 +405,16 @@ pub enum InvalidTask {
         limit: u64,
         /// The setting: the limit for the namespace, or for the store.
         setting: &'static str,
+    },
+    /// The timeout of an HTTP step exceeds the limit.
+    #[error("step `{step}` has a timeout of {timeout:?}, and the limit is {limit:?} (http.max_timeout)")]
+    HttpTimeout {
+        /// The step.
+        step: String,
+        /// Its timeout.
+        timeout: Duration,
+        /// The limit.
+        limit: Duration,
     },
     /// A name is invalid.
     #[error("{what} {name:?} is invalid: expected 1 to 200 characters without control characters")]

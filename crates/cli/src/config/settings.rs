@@ -121,7 +121,7 @@ fn kind(node: &Value) -> Option<Kind> {
 pub(super) fn values(settings: &AllSettings) -> Vec<(&'static str, Option<String>)> {
     let mut values = server(&settings.server);
     values.extend(work(&settings.work));
-    values.extend(http(&settings.work));
+    values.extend(http(settings));
     let lock = &settings.lock;
     values.extend([
         ("signals.suppress_failed", Some(time(settings.work.signals.suppress_failed))),
@@ -225,12 +225,13 @@ fn work(work: &Settings) -> Vec<(&'static str, Option<String>)> {
     ]
 }
 
-fn http(work: &Settings) -> Vec<(&'static str, Option<String>)> {
-    let http = &work.http;
+fn http(settings: &AllSettings) -> Vec<(&'static str, Option<String>)> {
+    let http = &settings.work.http;
     let DestinationLimits { concurrency, rate, budget, retry_floor, breaker, .. } = &http.destination;
     vec![
-        ("http.deny_private", Some(plain(&http.deny_private))),
+        ("http.deny_private", Some(plain(&http.deny_private.unwrap_or(settings.server.require_tokens)))),
         ("http.timeout", Some(time(http.timeout))),
+        ("http.max_timeout", Some(time(http.max_timeout))),
         ("http.max_response", Some(plain(&http.max_response))),
         ("http.max_redirects", Some(plain(&http.max_redirects))),
         ("http.destination.concurrency", Some(plain(concurrency))),

@@ -47,6 +47,17 @@ async fn tasks_are_listed_in_pages(stores: Stores) {
     }
 }
 
+/// A namespace cannot hold the places of HTTP steps for as long as it likes.
+#[tokio::test]
+async fn a_timeout_above_the_maximum_is_refused() {
+    let daemon = Daemon::start(StoreUrl::new("sqlite::memory:")).await;
+    let http = |timeout: &str| json!({ "operation": "a", "delay": "1h", "http": { "url": "http://h/", "timeout": timeout } });
+    let refused = answer(daemon.post(&http("1h")).await, 400).await;
+    assert_eq!(refused["type"], "/problems/invalid-task");
+    assert!(refused["detail"].as_str().unwrap().contains("http.max_timeout"), "{refused}");
+    daemon.submit(&http("5m")).await;
+}
+
 async fn a_task_is_cancelled(stores: Stores) {
     let daemon = Daemon::start(stores.place()).await;
     let id = daemon.submit(&json!({ "operation": "a", "delay": "1h" })).await;

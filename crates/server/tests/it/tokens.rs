@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use sqlx::{Connection, Executor, PgConnection};
 use tokio::time::Instant;
 
-use crate::support::{Daemon, options};
+use crate::support::{Daemon, Target, options};
 
 fn places() -> (tempfile::TempDir, [StoreUrl; 2]) {
     let folder = tempfile::tempdir().unwrap();
@@ -306,6 +306,41 @@ async fn only_an_authenticated_caller_sees_policy_drift() {
     assert_eq!((ready.status(), ready.text().await.unwrap().as_str()), (StatusCode::OK, "ready\n"));
     let readiness = probe.get("/readyz").await.text().await.unwrap();
     assert!(readiness.starts_with("ready\npolicy drift: "), "{readiness}");
+}
+
+/// If tokens are required, the submitters of work do not own the daemon's network: a step calls a private address only if
+/// the settings list it, and a metadata service never.
+#[tokio::test]
+async fn steps_do_not_call_private_addresses_unless_listed() {
+    let target = Target::start(&[]).await;
+    for (http, expected) in [
+        ("", "is a private address, and http.deny_private is set"),
+        ("[http]\nallow = [\"127.0.0.0/8\"]", ""),
+        ("[http]\ndeny_private = false", ""),
+    ] {
+        let (_folder, [place, _]) = places();
+        let mut options = closed(&place);
+        options.settings = holdoff_work::Settings::from_toml(http).unwrap();
+        let daemon = Daemon::start_with(options).await;
+        let caller = Caller::new(&daemon, NewToken::new("ci", TokenScope::Work)).await;
+        for (url, expected) in [(target.url.as_str(), expected), ("http://169.254.169.254/", "is a link-local address")] {
+            let request = json!({ "url": url, "timeout": "3s" });
+            let (status, task) = caller.post("/v1/tasks", &json!({ "operation": "a", "http": request })).await;
+            assert_eq!(status, 201, "{task}");
+            let path = format!("/v1/tasks/{}", task["id"].as_str().unwrap());
+            let step = loop {
+                let shown: Value = caller.get(&path).await.json().await.unwrap();
+                let step = shown["steps"][0].clone();
+                if step["failures"] != 0 || step["state"] == "succeeded" {
+                    break step;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            };
+            let message = step["message"].as_str().unwrap_or_default();
+            assert!(message.contains(expected), "{http} {url}: {step}");
+            assert_eq!(step["state"], if expected.is_empty() { "succeeded" } else { "failed" }, "{http} {url}: {step}");
+        }
+    }
 }
 
 /// Notifications cover all namespaces, so tokens of another namespace must not see them.

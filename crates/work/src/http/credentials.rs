@@ -182,7 +182,7 @@ impl AccessToken {
 /// The hosts that a credential may be sent to. Without an entry it is sent to no host, because a caller that
 /// may submit steps could otherwise have any credential sent to its own server.
 #[derive(Debug, Default)]
-struct AllowedHosts(Vec<HostPattern>);
+pub(super) struct AllowedHosts(Vec<HostPattern>);
 
 #[derive(Debug)]
 struct HostPattern {
@@ -193,13 +193,22 @@ struct HostPattern {
 }
 
 impl AllowedHosts {
-    fn new(written: &[String]) -> Self {
+    pub(super) fn new(written: &[String]) -> Self {
         Self(written.iter().map(|text| HostPattern::read(text)).collect())
     }
 
     fn include(&self, url: &Url) -> bool {
-        let host = url.host_str().unwrap_or_default().trim_end_matches('.').to_ascii_lowercase();
-        self.0.iter().any(|pattern| pattern.fits(&host, url.port_or_known_default()))
+        self.fits(url.host_str().unwrap_or_default(), url.port_or_known_default())
+    }
+
+    /// Returns whether a host is included whatever its port.
+    pub(super) fn include_name(&self, host: &str) -> bool {
+        self.fits(host, None)
+    }
+
+    fn fits(&self, host: &str, port: Option<u16>) -> bool {
+        let host = host.trim_end_matches('.').to_ascii_lowercase();
+        self.0.iter().any(|pattern| pattern.fits(&host, port))
     }
 }
 

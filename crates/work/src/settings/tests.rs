@@ -48,7 +48,8 @@ fn every_key_is_read() {
     let signals = SignalSettings { suppress_failed: HOUR / 2, wait: seconds(2), max_waiters: 50 };
     assert_eq!(settings.signals, signals);
     let http = &settings.http;
-    assert_eq!((http.deny_private, http.timeout, http.max_redirects), (true, seconds(5), 0));
+    assert_eq!((http.deny_private, http.timeout, http.max_redirects), (Some(true), seconds(5), 0));
+    assert_eq!((http.max_timeout, http.allow.as_slice()), (seconds(600), &["10.0.0.0/8".into(), "*.internal".into()][..]));
     assert_eq!(http.max_response, 2048 * KIB);
 }
 
@@ -119,6 +120,17 @@ fn an_unquoted_destination_is_reported() {
     assert!(problems(text).contains("did you mean `api.example.com`?"), "{}", problems(text));
     let text = "[http.destinations.localhost]\nrat = 1\n";
     assert!(problems(text).contains("did you mean `rate`?"), "{}", problems(text));
+}
+
+#[test]
+fn an_allowed_address_is_a_network_or_a_host_without_a_port() {
+    let of = |allow: &str| messages(&format!("[http]\nallow = [\"{allow}\"]\n"));
+    for wrong in ["localhost:80", "[::1]", "10.0.0.1/8", "https://a"] {
+        assert_eq!(of(wrong), [format!("2:10 `{wrong}` is neither a network nor a host without a port")]);
+    }
+    assert_eq!(of("a.*"), ["2:10 `a.*` has a star that is not a leading `*.`"]);
+    assert!(Settings::from_toml("[http]\nallow = [\"::1\", \"127.0.0.1\", \"fd00::/8\", \"*.a\"]").is_ok());
+    assert_eq!(messages("[http]\nmax_timeout = \"20s\"\ntimeout = \"30s\""), ["3:11 timeout is 30s"]);
 }
 
 #[test]

@@ -125,6 +125,10 @@ impl Work {
         if step.delay > MAX_DELAY {
             return Err(InvalidTask::TooLong { what: "the delay of a step", delay: step.delay });
         }
+        let limit = self.shared.settings.http.max_timeout;
+        if let Some(timeout) = step.timeout.filter(|timeout| *timeout > limit) {
+            return Err(InvalidTask::HttpTimeout { step: shown(), timeout, limit });
+        }
         let (size, limit) = (step.payload.bytes.len(), self.shared.settings.max_payload);
         if size > limit {
             return Err(InvalidTask::PayloadTooLarge { step: shown(), size, limit });

@@ -101,11 +101,16 @@ struct NotifyTable {
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub(super) struct HttpTable {
-    /// Whether requests to loopback, private, link-local and other special addresses are refused. Default:
-    /// false.
+    /// Whether requests to loopback, private and other special addresses are refused. Default: true if API
+    /// tokens are required. Requests to link-local addresses are always refused.
     deny_private: Option<bool>,
-    /// The timeout of a request, unless the step sets its own. From 1ms to 1d; default: 30s.
+    /// The networks and hosts that may be called although their addresses are private; `*.` stands for any
+    /// names before the rest.
+    allow: Option<Vec<String>>,
+    /// The timeout of a request, unless the step sets its own. From 1ms to `max_timeout`; default: 30s.
     timeout: Option<DurationText>,
+    /// The maximum of the timeout that a step may set. From 1ms to 1h; default: 5m.
+    max_timeout: Option<DurationText>,
     /// The largest part of a response that is read. At most 16MiB; default: 1MiB.
     max_response: Option<SizeValue>,
     /// The largest number of redirects that a request follows. Default: 5.
