@@ -7,7 +7,7 @@ use std::time::Duration;
 use holdoff_council::acceptor::AcceptorService;
 use holdoff_ledger::runtime::{DefaultMachine, Host};
 use holdoff_work::{Work, Worker};
-use tokio::net::TcpListener;
+use tokio::net::TcpSocket;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -68,10 +68,11 @@ impl Server {
         // With tokens, the submitters of work are others than the owner of the network.
         settings.http.deny_private.get_or_insert(server.require_tokens);
         let tls = server.tls.clone().map(Tls::open).transpose()?;
-        // The port comes first: a second daemon started by mistake fails before it touches the store.
+        // The port comes first: a second daemon started by mistake fails before it touches the store. No client can
+        // connect to it before the last reason for a refusal has been checked.
         let listen_error = |source| Error::Listen { address, source };
-        let listener = TcpListener::bind(address).await.map_err(listen_error)?;
-        let address = listener.local_addr().map_err(listen_error)?;
+        let socket = bind(address).map_err(listen_error)?;
+        let address = socket.local_addr().map_err(listen_error)?;
         store.create()?;
         // The recorder comes before the work, because a metric belongs to the recorder that was installed when it was
         // first used.
@@ -85,6 +86,7 @@ impl Server {
         let locking = Box::pin(Locking::open(&store, &work, locks, locking, ledgers.as_ref())).await?;
         let token_store = TokenStore::open(store.as_str()).await?;
         check_admin(address, &store, &server, &token_store).await?;
+        let listener = socket.listen(BACKLOG).map_err(listen_error)?;
         let start = Box::pin(work.worker().http().concurrency(concurrency).start());
         let worker = start.await.map_err(store_error)?;
         let acceptor = match &acceptor.data {
@@ -252,6 +254,19 @@ impl Server {
         };
         tokio::join!(self.worker.shutdown_within(self.timeouts.drain_timeout), answered, decided);
     }
+}
+
+/// The number of connections that the system accepts ahead of the daemon.
+const BACKLOG: u32 = 1024;
+
+/// Reserves the address. Clients cannot connect yet.
+fn bind(address: SocketAddr) -> std::io::Result<TcpSocket> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // A restarted daemon does not wait for the closed connections of the previous one.
+    #[cfg(not(windows))]
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
 }
 
 /// Starts the node of ledgers, if it has settings, and logs settings that contradict each other.

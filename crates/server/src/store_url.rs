@@ -39,6 +39,11 @@ impl StoreUrl {
         &self.url
     }
 
+    /// Returns the store's address without its password and without the options, which may contain one.
+    pub fn redacted(&self) -> String {
+        holdoff_sql::without_password(&self.url)
+    }
+
     /// Creates the directory and the file if they do not exist. Only their owner may read them.
     pub fn create(&self) -> Result<(), Error> {
         let Some(file) = &self.file else { return Ok(()) };
@@ -89,16 +94,12 @@ impl fmt::Display for StoreUrl {
         if let Some(file) = &self.file {
             return write!(f, "{} (SQLite)", file.display());
         }
-        let address = self.url.split('?').next().unwrap_or_default();
+        let address = self.redacted();
         if let Some(path) = address.strip_prefix("sqlite:") {
             return write!(f, "{} (SQLite)", path.strip_prefix("//").unwrap_or(path));
         }
-        let Some((scheme, rest)) = address.split_once("://") else { return f.write_str(address) };
-        let (user, host) = rest.rsplit_once('@').unwrap_or(("", rest));
-        let user = user.split(':').next().unwrap_or_default();
-        let at = if user.is_empty() { "" } else { "@" };
         let kind = if self.is_postgres() { " (Postgres)" } else { "" };
-        write!(f, "{scheme}://{user}{at}{host}{kind}")
+        write!(f, "{address}{kind}")
     }
 }
 

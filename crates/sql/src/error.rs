@@ -106,14 +106,33 @@ fn is_transient_code(code: &str) -> bool {
     code.parse::<u32>().is_ok_and(|code| [BUSY, LOCKED].contains(&(code & 0xff)))
 }
 
-/// Returns the URL without the password and without the options, which may contain a password too.
+/// Returns the URL without the password and without the options, which may contain a password too. If it is in doubt where
+/// the password is, everything after the scheme is masked.
 pub fn without_password(url: &str) -> String {
-    let url = url.split('?').next().unwrap_or_default();
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    const MASK: &str = "…";
+    if url.starts_with("sqlite:") {
+        return url.split('?').next().unwrap_or_default().to_owned();
+    }
+    // A connection string in another form, or one with a mistake: its parts cannot be told apart.
+    let sounds_secret = |text: &str| text.contains('@') || text.to_ascii_lowercase().contains("passw");
+    let (address, options) = url.split_once('?').unwrap_or((url, ""));
+    let Some((scheme, rest)) = address.split_once("://") else {
+        return if sounds_secret(url) { MASK.to_owned() } else { address.to_owned() };
+    };
+    // An at sign in the options may end a password with a question mark.
+    if options.contains('@') || scheme.contains([':', '@']) {
+        return MASK.to_owned();
+    }
     // The password may contain at signs, so the last at sign ends it.
-    let Some((user, host)) = rest.rsplit_once('@') else { return url.to_owned() };
-    let name = user.split(':').next().unwrap_or_default();
-    format!("{scheme}://{name}@{host}")
+    if let Some((user, host)) = rest.rsplit_once('@') {
+        let name = user.split(':').next().unwrap_or_default();
+        return format!("{scheme}://{name}@{host}");
+    }
+    // Without an at sign, the text after a colon is a port, or a password whose end is missing.
+    let authority = rest.split('/').next().unwrap_or_default();
+    let port = authority.rsplit_once(':').map_or("", |(_, port)| port);
+    let is_port = port.ends_with(']') || port.bytes().all(|byte| byte.is_ascii_digit() || byte == b',');
+    if is_port { address.to_owned() } else { format!("{scheme}://{MASK}") }
 }
 
 /// The error of a backup or a restore. The previous data is unchanged.
@@ -174,5 +193,27 @@ mod tests {
         assert_eq!(without_password("postgres://db/x?password=secret"), "postgres://db/x");
         assert_eq!(without_password("postgres://db/x"), "postgres://db/x");
         assert_eq!(without_password("sqlite:file.db"), "sqlite:file.db");
+        for plain in ["sqlite:///tmp/a:b@c.db", "postgres:///x", "postgres://[::1]:5432/x", "postgres://a:1,b:2/x", "mysql"] {
+            assert_eq!(without_password(plain), plain);
+        }
+    }
+
+    #[test]
+    fn a_connection_string_in_doubt_is_masked() {
+        for doubtful in [
+            "postgres://me:secret",
+            "postgres://me:secret/x",
+            "postgres://me:se?secret@db/x",
+            "postgres://me:se?x=secret@db/x",
+            "postgres:me:secret@db/x",
+            "postgres:/me:secret@db/x",
+            "postgres//me:secret@db/x",
+            "me:secret@db/x",
+            "host=db user=me password=secret",
+            "host=db user=me PASSWORD = 'secret'",
+            "me:secret@postgres://db/x",
+        ] {
+            assert!(!without_password(doubtful).contains("secret"), "{}", without_password(doubtful));
+        }
     }
 }

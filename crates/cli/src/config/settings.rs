@@ -7,6 +7,7 @@ use std::time::Duration;
 use holdoff_council::acceptor::{Allowed, Settings as AcceptorSettings};
 use holdoff_ledger::runtime::FileSettings as LedgerSettings;
 use holdoff_policy::format_duration;
+use holdoff_server::StoreUrl;
 use holdoff_work::{DestinationLimits, Settings};
 use serde_json::Value;
 
@@ -186,7 +187,7 @@ fn server(server: &holdoff_server::Settings) -> Vec<(&'static str, Option<String
     let (serve, tls) = (&server.running, server.tls.as_ref());
     vec![
         ("server.listen", Some(plain(&serve.listen))),
-        ("server.store", serve.store.as_deref().map(masked)),
+        ("server.store", serve.store.as_deref().map(|store| StoreUrl::new(store).redacted())),
         ("server.data", serve.data.as_ref().map(|path| path.display().to_string())),
         ("server.concurrency", Some(plain(&serve.concurrency))),
         ("server.log", serve.log.clone()),
@@ -254,17 +255,6 @@ fn time(duration: Duration) -> String {
     format_duration(duration)
 }
 
-/// Returns a URL without its password and without its query, which may also contain one.
-fn masked(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let (address, options) = rest.split_once('?').map_or((rest, ""), |(address, _)| (address, "?…"));
-    let Some((user, host)) = address.rsplit_once('@') else {
-        return format!("{scheme}://{address}{options}");
-    };
-    let user = user.split_once(':').map_or_else(|| user.to_owned(), |(name, _)| format!("{name}:…"));
-    format!("{scheme}://{user}@{host}{options}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -303,13 +293,5 @@ mod tests {
         shown.sort();
         known.sort();
         assert_eq!(shown, known);
-    }
-
-    #[test]
-    fn passwords_are_masked() {
-        assert_eq!(masked("postgres://me:secret@db/x?password=again"), "postgres://me:…@db/x?…");
-        assert_eq!(masked("postgres://me:p@ss@db/x"), "postgres://me:…@db/x");
-        assert_eq!(masked("postgres://me@db/x"), "postgres://me@db/x");
-        assert_eq!(masked("sqlite:a.db"), "sqlite:a.db");
     }
 }

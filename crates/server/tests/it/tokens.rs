@@ -285,6 +285,31 @@ async fn operator_actions_are_audited() {
     assert_eq!((&audit[0]["actor"], &audit[0]["count"]), (&json!("loopback"), &json!(0)));
 }
 
+/// A namespace that the audit log cannot keep is refused before the action, and no store fails because of it.
+#[tokio::test]
+async fn a_namespace_with_a_control_character_is_refused() {
+    let (_folder, places) = places();
+    for place in places {
+        let daemon = Daemon::start(place).await;
+        for path in
+            ["audit", "locks", "locks/show?key=a", "tasks", "steps", "failed", "queues", "conflicts", "ledger", "ledger/history"]
+        {
+            let mark = if path.contains('?') { '&' } else { '?' };
+            let answer = daemon.get(&format!("/v1/{path}{mark}namespace=a%00b")).await;
+            assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "{path}: {}", answer.text().await.unwrap());
+        }
+        let named = json!({ "key": "deploy", "namespace": "a\0b" });
+        for act in ["acquire", "force-release"] {
+            assert_eq!(daemon.send(&format!("/v1/locks/{act}"), &named).await.status(), 400, "{act}");
+        }
+        let form = "namespace=a%00b&key=deploy&digest=0".to_owned();
+        let page = daemon.client.post(format!("{}/locks/release", daemon.url)).body(form);
+        assert_eq!(page.header("sec-fetch-site", "same-origin").send().await.unwrap().status(), 400);
+        let audit: Value = daemon.get("/v1/audit").await.json().await.unwrap();
+        assert_eq!(audit, json!([]));
+    }
+}
+
 /// A caller without a token does not see a node's policies.
 #[tokio::test]
 async fn only_an_authenticated_caller_sees_policy_drift() {
@@ -503,6 +528,32 @@ async fn a_reachable_address_requires_tokens_and_tls() {
     assert_eq!(as_host("holdoff.example.com:443").await, 200);
     assert_eq!(as_host("127.0.0.1").await, 200);
     assert_eq!(as_host("evil.example").await, 421);
+}
+
+/// A daemon that may still refuse to start accepts no connection: clients and probes must not take it for one that serves.
+#[tokio::test]
+async fn the_port_is_closed_until_the_daemon_may_serve() {
+    let url = Postgres::shared().create_database("server");
+    let mut options = closed(&StoreUrl::new(url.clone()));
+    TokenStore::open(&url).await.unwrap();
+    let mut other = PgConnection::connect(&url).await.unwrap();
+    let mut lock = other.begin().await.unwrap();
+    lock.execute("lock table holdoff.server_tokens in access exclusive mode").await.unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    options.listen.set_port(port);
+    let starting = tokio::spawn(Server::start(options));
+    let blocked = "select count(*) from pg_stat_activity where datname = current_database()
+        and wait_event_type = 'Lock' and query like '%holdoff.server_tokens%'";
+    let mut watch = PgConnection::connect(&url).await.unwrap();
+    while sqlx::query_scalar::<_, i64>(blocked).fetch_one(&mut watch).await.unwrap() == 0 {
+        assert!(!starting.is_finished(), "the daemon did not look for an administrator");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let early = tokio::net::TcpStream::connect(("127.0.0.1", port)).await;
+    assert!(early.is_err(), "the daemon accepts connections before it has checked its tokens");
+    lock.rollback().await.unwrap();
+    let server = starting.await.unwrap().unwrap();
+    tokio::net::TcpStream::connect(server.address()).await.unwrap();
 }
 
 /// Every engine, each with a store of its own.
