@@ -48,11 +48,11 @@ pub(crate) struct ServeArgs {
     require_token: bool,
 
     /// TLS certificate as PEM; the daemon reloads it when the file changes
-    #[arg(long, value_name = "FILE", requires = "tls_key", value_hint = ValueHint::FilePath, help_heading = SECURITY)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = SECURITY)]
     tls_cert: Option<PathBuf>,
 
     /// Private key of the TLS certificate as PEM
-    #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = ValueHint::FilePath, help_heading = SECURITY)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = SECURITY)]
     tls_key: Option<PathBuf>,
 
     /// Serve without TLS on a non-loopback address, behind a proxy that terminates TLS

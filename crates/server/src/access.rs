@@ -15,6 +15,8 @@ use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use holdoff_policy::Jitter;
+use holdoff_retry::Backoff;
 use tokio::sync::Mutex;
 use tracing::Instrument;
 
@@ -31,6 +33,9 @@ const INVALID_TOKENS: Rate = Rate::new(10, Duration::from_secs(10));
 
 /// The number of logins in progress from one address.
 const MAX_LOGINS: u32 = 8;
+
+/// How long an action waits for its entry in the audit log.
+const RECORD_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Timeout for the lookup of a token on a route that needs none.
 const OPTIONAL_TIMEOUT: Duration = Duration::from_secs(1);
@@ -205,11 +210,19 @@ impl Auth {
         self.cache.fetch(&presented).await.map_err(AuthError::StoreUnavailable)?.ok_or_else(invalid)
     }
 
-    /// Appends an event to the audit log.
+    /// Appends an event to the audit log. The action is done, so this waits for a store that does not answer, at most
+    /// [`RECORD_TIMEOUT`].
     async fn record(&self, event: AuditEvent) {
-        if let Err(error) = self.token_store.record(&event).await {
+        let until = clock::now().saturating_add(RECORD_TIMEOUT);
+        let mut backoff = Backoff::exponential(Duration::from_millis(50), Duration::from_secs(2), Jitter::Equal);
+        while let Err(error) = self.token_store.record(&event).await {
+            if matches!(error, Error::TokenStore { transient: true, .. }) && clock::now() < until {
+                backoff.wait().await;
+                continue;
+            }
             let (actor, action, object) = (&event.actor, &event.action, &event.object);
             tracing::error!(%error, actor, action, object, "failed to record an action in the audit log");
+            return;
         }
     }
 }

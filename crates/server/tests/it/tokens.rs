@@ -242,6 +242,38 @@ async fn an_action_of_a_disconnected_client_is_audited() {
     assert_eq!(shown["state"], "cancelled");
 }
 
+/// An action whose entry cannot be written waits for the store, longer than the store's own timeout.
+#[tokio::test]
+async fn a_forced_release_is_audited_when_the_store_recovers() {
+    let url = Postgres::shared().create_database("server");
+    let daemon = Daemon::start(StoreUrl::new(url.clone())).await;
+    let mut other = PgConnection::connect(&url).await.unwrap();
+    let mut lock = other.begin().await.unwrap();
+    lock.execute("lock table holdoff.server_audit in access exclusive mode").await.unwrap();
+    let request = daemon.client.post(format!("{}/v1/locks/force-release", daemon.url));
+    let mut releasing = tokio::spawn(request.json(&json!({ "key": "deploy" })).send());
+    // The store gives up waiting for the table after five seconds; then the daemon tries again.
+    let attempts = "select count(distinct query_start) from pg_stat_activity where datname = current_database()
+        and wait_event_type = 'Lock' and query like 'insert into holdoff.server_audit%' and query_start > to_timestamp($1)";
+    let mut watch = PgConnection::connect(&url).await.unwrap();
+    let mut first = 0.0;
+    let mut seen = 0;
+    while seen < 2 && !releasing.is_finished() {
+        let count: i64 = sqlx::query_scalar(attempts).bind(first).fetch_one(&mut watch).await.unwrap();
+        if count > 0 {
+            let newest = "select extract(epoch from max(query_start))::float8 + 0.0005 from pg_stat_activity
+                where datname = current_database() and query like 'insert into holdoff.server_audit%'";
+            first = sqlx::query_scalar(newest).fetch_one(&mut watch).await.unwrap();
+            seen += 1;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    lock.rollback().await.unwrap();
+    assert_eq!((&mut releasing).await.unwrap().unwrap().status(), StatusCode::OK);
+    let audit: Value = daemon.get("/v1/audit").await.json().await.unwrap();
+    assert_eq!((audit.as_array().unwrap().len(), &audit[0]["action"]), (1, &json!("lock.force-release")), "{audit}");
+}
+
 #[tokio::test]
 async fn a_dry_run_is_not_audited() {
     let daemon = Daemon::start(StoreUrl::new("sqlite::memory:")).await;
