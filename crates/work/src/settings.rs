@@ -173,6 +173,8 @@ pub enum Credential {
     Token {
         /// The location of the token.
         token: Secret,
+        /// The header that carries the token as it is; `Authorization: Bearer` if absent.
+        header: Option<String>,
     },
     /// OAuth 2 client credentials.
     ClientCredentials {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdoff_policy::{Class, ClassMap};
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};
 use http::{Method, StatusCode};
 use reqwest::Response;
 use tracing::debug;
@@ -200,7 +200,7 @@ impl HttpRunner {
         let wants_redirect = expect.iter().any(|statuses| statuses.has_redirect());
         add_own_headers(&mut headers, cx);
         if let Some(token) = token {
-            headers.insert(AUTHORIZATION, token.header.clone());
+            headers.insert(token.name.clone(), token.header.clone());
         }
         let mut client = if is_notification(cx) { &self.clients.trusted } else { &self.clients.guarded };
         let mut followed = 0;

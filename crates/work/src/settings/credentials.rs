@@ -10,7 +10,7 @@ use super::{Credential, Secret};
 
 /// The kinds of credentials, and the keys of each kind besides `kind`.
 pub(super) const KINDS: [(&str, &[&str]); 3] = [
-    ("token", &["token", "hosts"]),
+    ("token", &["token", "header", "hosts"]),
     ("client_credentials", &["token_url", "client_id", "client_secret", "scope", "hosts"]),
     ("refresh", &["url", "secret", "hosts"]),
 ];
@@ -19,7 +19,7 @@ pub(super) const KINDS: [(&str, &[&str]); 3] = [
 const MAX_HOSTS: usize = 1000;
 
 /// The keys whose values are never secrets.
-const OPEN: &[&str] = &["kind", "token_url", "client_id", "scope", "url", "hosts"];
+const OPEN: &[&str] = &["kind", "token_url", "client_id", "scope", "url", "header", "hosts"];
 
 /// The source of the access token, and the permitted hosts, by the credential's name.
 type ReadCredentials = (BTreeMap<String, Credential>, BTreeMap<String, Vec<String>>);
@@ -130,7 +130,10 @@ fn read_one(reader: &mut Reader<'_>, entry: &CredentialTable<'_, '_>) -> Option<
         read_secret(reader, value, key)
     };
     match kind {
-        Some("token") => Some(Credential::Token { token: secret(reader, "token")? }),
+        Some("token") => {
+            let header = read_header(reader, &entry.section());
+            Some(Credential::Token { token: secret(reader, "token")?, header })
+        }
         Some("client_credentials") => {
             let token_url = address(reader, "token_url");
             let client_id = text(reader, "client_id", "me");
@@ -151,6 +154,16 @@ fn read_one(reader: &mut Reader<'_>, entry: &CredentialTable<'_, '_>) -> Option<
             None
         }
     }
+}
+
+fn read_header(reader: &mut Reader<'_>, section: &Section<'_, '_>) -> Option<String> {
+    let (value, what) = section.get("header")?;
+    let name = section.text(reader, "header", "x-api-key")?;
+    if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {
+        return Some(name);
+    }
+    reader.problem(value.span(), format!("{what} is not the name of a header")).expected("a name such as \"x-api-key\"");
+    None
 }
 
 impl<'a, 'd> CredentialTable<'a, 'd> {

@@ -80,7 +80,7 @@ fn credentials_contain_the_locations_of_their_secrets() {
     assert_eq!(hosts.len(), 1, "a credential without `hosts` is permitted for no host");
     assert_eq!(hosts["payments"], ["api.example.com", "*.pay.example.com:8443"]);
     let file = Secret::File(PathBuf::from("/run/secrets/token"));
-    assert_eq!(credentials["static"], Credential::Token { token: file });
+    assert_eq!(credentials["static"], Credential::Token { token: file, header: Some("x-api-key".into()) });
     assert!(
         matches!(&credentials["pager"], Credential::Refresh { secret: Secret::Env(name), .. } if name == "PAGER_SECRET")
     );

@@ -175,6 +175,8 @@ pub(super) enum CredentialTable {
     Token {
         /// The source of the token.
         token: SecretTable,
+        /// The header that carries the token as it is. Default: `Authorization`, with `Bearer` before the token.
+        header: Option<String>,
         /// The hosts that may receive the token, each with or without a port; `*.` stands for any names
         /// before the rest. Without it: only the hosts of `notify` entries that use this credential.
         hosts: Option<Vec<String>>,
