@@ -214,7 +214,8 @@ impl Auth {
     /// [`RECORD_TIMEOUT`].
     async fn record(&self, event: AuditEvent) {
         let until = clock::now().saturating_add(RECORD_TIMEOUT);
-        let mut backoff = Backoff::exponential(Duration::from_millis(50), Duration::from_secs(2), Jitter::Equal);
+        let mut backoff =
+            Backoff::exponential(Duration::from_millis(50), Duration::from_secs(2), Jitter::Equal);
         while let Err(error) = self.token_store.record(&event).await {
             if matches!(error, Error::TokenStore { transient: true, .. }) && clock::now() < until {
                 backoff.wait().await;

@@ -124,7 +124,10 @@ fn wrong_host(request: &Request, hosts: &Hosts) -> Option<Problem> {
     let mut sent = request.headers().get_all(header::HOST).iter();
     let (first, second) = (sent.next(), sent.next());
     // An absolute URI in the request line names a host too.
-    let named = [first.map(|host| host.to_str().unwrap_or_default()), request.uri().authority().map(Authority::as_str)];
+    let named = [
+        first.map(|host| host.to_str().unwrap_or_default()),
+        request.uri().authority().map(Authority::as_str),
+    ];
     let is_missing = first.is_none() && !is_ours("");
     if second.is_none() && !is_missing && named.into_iter().flatten().all(|host| is_ours(&name(host))) {
         return None;
@@ -146,13 +149,17 @@ fn wrong_origin(request: &Request, route: &str, hosts: &Hosts) -> Option<Problem
     let origin = headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or_default());
     let is_ours = |origin: &str| origin.split_once("://").is_some_and(|(_, host)| is_loopback(&name(host)));
     if origin.is_some_and(|origin| !is_ours(origin)) {
-        return Some(Problem::new(Kind::WrongHost, "the request's Origin must be localhost or a loopback address, because this daemon needs no API token"));
+        return Some(Problem::new(
+            Kind::WrongHost,
+            "the request's Origin must be localhost or a loopback address, because this daemon needs no API token",
+        ));
     }
     let is_change = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     let is_from_browser = origin.is_some() || headers.contains_key("sec-fetch-site");
     // The layer of the pages checks their forms, and shows the refusal as a page.
     (is_change && is_from_browser && !api::is_page(route) && !dashboard::is_same_origin(headers)).then(|| {
-        let detail = "a page of another origin may not change anything, because this daemon needs no API token";
+        let detail =
+            "a page of another origin may not change anything, because this daemon needs no API token";
         Problem::new(Kind::Forbidden, detail)
     })
 }
@@ -218,7 +225,8 @@ mod tests {
     #[test]
     fn configured_hosts_are_accepted_with_tokens() {
         let is_accepted = |host: &str, names: &[&str]| {
-            let request = Request::builder().header(header::HOST, host).body(Body::empty()).unwrap();
+            let request =
+                axum::http::Request::builder().header(header::HOST, host).body(Body::empty()).unwrap();
             let hosts = Hosts::Named(names.iter().map(ToString::to_string).collect());
             wrong_host(&request, &hosts).is_none()
         };

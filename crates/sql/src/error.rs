@@ -193,7 +193,13 @@ mod tests {
         assert_eq!(without_password("postgres://db/x?password=secret"), "postgres://db/x");
         assert_eq!(without_password("postgres://db/x"), "postgres://db/x");
         assert_eq!(without_password("sqlite:file.db"), "sqlite:file.db");
-        for plain in ["sqlite:///tmp/a:b@c.db", "postgres:///x", "postgres://[::1]:5432/x", "postgres://a:1,b:2/x", "mysql"] {
+        for plain in [
+            "sqlite:///tmp/a:b@c.db",
+            "postgres:///x",
+            "postgres://[::1]:5432/x",
+            "postgres://a:1,b:2/x",
+            "mysql",
+        ] {
             assert_eq!(without_password(plain), plain);
         }
     }

@@ -8,9 +8,9 @@ mod sections;
 mod tests;
 
 pub(crate) use network::Network;
+pub use policies::{LongWait, LongWaits};
 #[cfg(feature = "http")]
 pub(crate) use sections::MAX_TIMEOUT;
-pub use policies::{LongWait, LongWaits};
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

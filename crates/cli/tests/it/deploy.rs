@@ -67,9 +67,13 @@ fn every_manifest_is_valid() {
     assert!(!yaml("kubernetes/lock-rbac.yaml").is_empty());
     assert_eq!((yaml("compose.yaml").len(), yaml("compose-ledger.yaml").len()), (1, 1));
     let unit = text("systemd/holdoff.service");
-    for setting in
-        ["DynamicUser=yes", "NoNewPrivileges=yes", "ProtectSystem=strict", "StateDirectory=holdoff", "LimitCORE=0"]
-    {
+    for setting in [
+        "DynamicUser=yes",
+        "NoNewPrivileges=yes",
+        "ProtectSystem=strict",
+        "StateDirectory=holdoff",
+        "LimitCORE=0",
+    ] {
         assert!(unit.lines().any(|line| line == setting), "{setting}");
     }
     assert!(unit.contains("\nMemoryMax="));
@@ -79,14 +83,22 @@ fn every_manifest_is_valid() {
 fn pods_are_confined() {
     let deployment = kubernetes("Deployment");
     let image = deployment["spec"]["template"]["spec"]["containers"][0]["image"].as_str().unwrap();
-    assert_eq!(image.split_once("@sha256:").map(|(_, digest)| digest.len()), Some(64), "{image} is not a digest");
+    assert_eq!(
+        image.split_once("@sha256:").map(|(_, digest)| digest.len()),
+        Some(64),
+        "{image} is not a digest"
+    );
     let policy = &kubernetes("NetworkPolicy")["spec"];
     assert_eq!(policy["podSelector"]["matchLabels"], deployment["spec"]["template"]["metadata"]["labels"]);
     assert_eq!(words(&policy["policyTypes"]), ["Ingress", "Egress"]);
     assert_eq!(policy["egress"][0]["to"][0]["ipBlock"]["except"][0], "169.254.0.0/16");
     for file in ["compose.yaml", "compose-ledger.yaml"] {
         let daemon = yaml(file).remove(0)["services"]["holdoff-1"].take();
-        assert_eq!((&daemon["ulimits"]["core"], &daemon["mem_limit"]), (&Value::from(0), &Value::from("512m")), "{file}");
+        assert_eq!(
+            (&daemon["ulimits"]["core"], &daemon["mem_limit"]),
+            (&Value::from(0), &Value::from("512m")),
+            "{file}"
+        );
     }
 }
 
@@ -97,16 +109,22 @@ fn a_lock_account_deletes_nothing() {
     let of = |kind: &str| objects.iter().filter(|object| object["kind"] == kind).collect::<Vec<_>>();
     let deletes = |role: &Value| {
         let role = of("Role").into_iter().find(|object| object["metadata"]["name"] == role["name"]).unwrap();
-        role["rules"].as_array().unwrap().iter().any(|rule| words(&rule["verbs"]).contains(&"delete".to_owned()))
+        role["rules"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|rule| words(&rule["verbs"]).contains(&"delete".to_owned()))
     };
     let (mut bound, mut deleting) = (BTreeSet::new(), BTreeSet::new());
     for binding in of("RoleBinding") {
-        let names = binding["subjects"].as_array().unwrap().iter().map(|subject| subject["name"].as_str().unwrap());
+        let names =
+            binding["subjects"].as_array().unwrap().iter().map(|subject| subject["name"].as_str().unwrap());
         bound.extend(names.clone());
         deleting.extend(names.filter(|_| deletes(&binding["roleRef"])));
     }
     assert_eq!(deleting, BTreeSet::from(["holdoff-lock-prune"]));
-    let accounts: BTreeSet<_> = of("ServiceAccount").iter().map(|account| account["metadata"]["name"].as_str().unwrap()).collect();
+    let accounts: BTreeSet<_> =
+        of("ServiceAccount").iter().map(|account| account["metadata"]["name"].as_str().unwrap()).collect();
     assert_eq!(accounts, bound);
 }
 
@@ -136,7 +154,10 @@ async fn every_deployment_starts() {
                 .map(|(name, value)| (name.clone(), value.as_str().unwrap().to_owned()))
                 .collect(),
             "compose.yaml" | "kubernetes/holdoff.yaml" => {
-                vec![("HOLDOFF_STORE".to_owned(), holdoff_testbed::Postgres::shared().create_database("deploy"))]
+                vec![(
+                    "HOLDOFF_STORE".to_owned(),
+                    holdoff_testbed::Postgres::shared().create_database("deploy"),
+                )]
             }
             _ => Vec::new(),
         };
@@ -148,7 +169,8 @@ async fn every_deployment_starts() {
         let (mut line, mut variables) = (line.clone(), variables.clone());
         for flag in moved {
             let at = line.iter().position(|word| word == flag).unwrap();
-            let variable = format!("HOLDOFF_{}", flag.trim_start_matches("--").replace('-', "_").to_uppercase());
+            let variable =
+                format!("HOLDOFF_{}", flag.trim_start_matches("--").replace('-', "_").to_uppercase());
             variables.push((variable, line.drain(at..at + 2).next_back().unwrap()));
         }
         lines.push(("kubernetes/holdoff.yaml with variables", line, variables));
@@ -172,15 +194,21 @@ async fn every_deployment_starts() {
             command
         };
         let line: Vec<String> = line.iter().map(|word| here(word)).collect();
-        let data = line.iter().position(|word| word == "--data").map(|at| line[at..at + 2].to_vec()).unwrap_or_default();
-        let made = holdoff(&["token", "create", "--name", "me", "--scope", "admin"]).args(&data).output().unwrap();
+        let data = line
+            .iter()
+            .position(|word| word == "--data")
+            .map(|at| line[at..at + 2].to_vec())
+            .unwrap_or_default();
+        let made =
+            holdoff(&["token", "create", "--name", "me", "--scope", "admin"]).args(&data).output().unwrap();
         assert!(made.status.success(), "{file}: {}", String::from_utf8_lossy(&made.stderr));
         if file == "compose-ledger.yaml" {
             assert!(holdoff(&["ledger", "init"]).output().unwrap().status.success());
         }
         let mut command = holdoff(&["--json"]);
         command.args(&line);
-        let listens = line.iter().any(|word| word == "--listen") || variables.iter().any(|(name, _)| name == "HOLDOFF_LISTEN");
+        let listens = line.iter().any(|word| word == "--listen")
+            || variables.iter().any(|(name, _)| name == "HOLDOFF_LISTEN");
         if !listens {
             command.args(["--listen", "127.0.0.1:0"]);
         }
@@ -191,7 +219,11 @@ async fn every_deployment_starts() {
         assert_eq!(url.starts_with("https://"), file.starts_with("kubernetes"), "{file}: {url}");
         let client = reqwest::Client::builder().tls_certs_only([trusted]).build().unwrap();
         for path in ["/healthz", "/readyz"] {
-            assert_eq!(client.get(format!("{url}{path}")).send().await.unwrap().status(), 200, "{file} {path}");
+            assert_eq!(
+                client.get(format!("{url}{path}")).send().await.unwrap().status(),
+                200,
+                "{file} {path}"
+            );
         }
         let is_open = client.get(format!("{url}/v1/tasks")).send().await.unwrap().status() == 200;
         assert_eq!(is_open, !listens, "{file}: a deployment that other machines reach requires API tokens");

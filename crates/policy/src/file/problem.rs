@@ -213,7 +213,8 @@ pub(super) fn likely_secrets(text: &str) -> Vec<Range<usize>> {
         if trimmed.starts_with('[') {
             is_under_credentials = is_credentials(trimmed.trim_start_matches('['));
         } else if let Some((key, value)) = line.split_once('=') {
-            if is_under_credentials || is_credentials(key) || sounds_secret(key) || is_connection(key, value) {
+            if is_under_credentials || is_credentials(key) || sounds_secret(key) || is_connection(key, value)
+            {
                 spans.push(start + key.len() + 1..end);
             }
         } else if is_under_credentials {

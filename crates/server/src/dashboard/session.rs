@@ -106,8 +106,18 @@ pub(super) async fn log_in(
 
 async fn read_form(body: Body) -> Result<String, Problem> {
     let reading = tokio::time::timeout(FORM_TIMEOUT, to_bytes(body, MAX_FORM_BYTES)).await;
-    let late = |_| Problem::new(Kind::InvalidBody, format!("the form did not arrive within {} s", FORM_TIMEOUT.as_secs()));
-    let unread = |_| Problem::new(Kind::TooLarge, format!("the form exceeds {MAX_FORM_BYTES} bytes, or arrived incomplete"));
+    let late = |_| {
+        Problem::new(
+            Kind::InvalidBody,
+            format!("the form did not arrive within {} s", FORM_TIMEOUT.as_secs()),
+        )
+    };
+    let unread = |_| {
+        Problem::new(
+            Kind::TooLarge,
+            format!("the form exceeds {MAX_FORM_BYTES} bytes, or arrived incomplete"),
+        )
+    };
     Ok(String::from_utf8_lossy(&reading.map_err(late)?.map_err(unread)?).into_owned())
 }
 

@@ -228,7 +228,8 @@ async fn small_daemon(connections: u64, requires_tokens: bool) -> (tempfile::Tem
     let folder = tempfile::tempdir().unwrap();
     let mut options = options(StoreUrl::in_directory(folder.path()));
     options.server.require_tokens = requires_tokens;
-    let limit = |files| setrlimit(Resource::Nofile, Rlimit { current: Some(files), ..getrlimit(Resource::Nofile) });
+    let limit =
+        |files| setrlimit(Resource::Nofile, Rlimit { current: Some(files), ..getrlimit(Resource::Nofile) });
     limit(connections * 4 / 3).unwrap();
     let daemon = Daemon::start_with(options).await;
     // The daemon reads the limit before it accepts the first connection.
@@ -276,7 +277,9 @@ async fn bodies_that_never_arrive_block_no_client() {
 async fn a_login_has_a_small_body_and_few_places() {
     let (_folder, daemon) = small_daemon(150, true).await;
     let login = |length: usize| {
-        format!("POST /login HTTP/1.1\r\nhost: localhost\r\nsec-fetch-site: same-origin\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n")
+        format!(
+            "POST /login HTTP/1.1\r\nhost: localhost\r\nsec-fetch-site: same-origin\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
+        )
     };
     let large = [login(5000).as_bytes(), &[b'x'; 5000]].concat();
     let answer = raw(&daemon, &large).await;
@@ -315,9 +318,7 @@ async fn probes_always_get_a_place() {
         stream.write_all(&post("/v1/workers/claim", claim.as_bytes())).await.unwrap();
         stalled.push(stream);
     }
-    let refused = async {
-        while status(&raw(&daemon, &get("/v1/tasks")).await) != 503 {}
-    };
+    let refused = async { while status(&raw(&daemon, &get("/v1/tasks")).await) != 503 {} };
     tokio::time::timeout(CONDITION_TIMEOUT, refused).await.unwrap();
     for path in ["/healthz", "/readyz"] {
         assert_eq!(status(&raw(&daemon, &get(path)).await), 200, "{path}");
@@ -348,7 +349,8 @@ async fn an_open_daemon_refuses_other_origins_and_hosts() {
     ] {
         assert_eq!(cancel(&headers).await, expected, "{headers}");
     }
-    let absolute = b"GET http://evil.example/v1/tasks HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    let absolute =
+        b"GET http://evil.example/v1/tasks HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
     assert_eq!(status(&raw(&daemon, absolute).await), 421);
     let form = [("name", "me"), ("scope", "admin")];
     let form = form_urlencoded::Serializer::new(String::new()).extend_pairs(form).finish();

@@ -466,9 +466,11 @@ async fn a_revoked_token_receives_no_event() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     let index = submit("=> +a(1)").await["index"].clone();
     for (path, mut stream) in streams {
-        let rest = async { while let Ok(Some(chunk)) = stream.response.chunk().await {
-            stream.text.push_str(std::str::from_utf8(&chunk).unwrap());
-        } };
+        let rest = async {
+            while let Ok(Some(chunk)) = stream.response.chunk().await {
+                stream.text.push_str(std::str::from_utf8(&chunk).unwrap());
+            }
+        };
         tokio::time::timeout(CONDITION_TIMEOUT, rest).await.unwrap_or_else(|_| panic!("{path} does not end"));
         let is_sent = stream.text.contains(&format!("\"index\":{index}"));
         assert!(!is_sent, "{path} sent an event after the end of its token: {}", stream.text);

@@ -131,7 +131,10 @@ async fn a_session_over_tls_belongs_to_its_host() {
         assert_eq!(answer.headers()["strict-transport-security"], "max-age=31536000");
         let cookie = answer.headers()["set-cookie"].to_str().unwrap().to_owned();
         assert!(cookie.starts_with(&format!("{name}=")) && cookie.contains("; Secure"), "{cookie}");
-        assert!(cookie.contains(&format!("; Path={};", if prefix.is_empty() { "/" } else { prefix })), "{cookie}");
+        assert!(
+            cookie.contains(&format!("; Path={};", if prefix.is_empty() { "/" } else { prefix })),
+            "{cookie}"
+        );
         let secret = cookie.split(['=', ';']).nth(1).unwrap();
         for (sent, status) in [(name, 200), ("holdoff_session", 303)] {
             let page = client.get(format!("{url}/steps")).header("cookie", format!("{sent}={secret}"));

@@ -87,10 +87,9 @@ async fn a_waiting_request_ends_with_its_token() {
     assert_eq!(holder.post("/v1/locks/acquire", &json!({ "key": "k", "lease": "5m" })).await.0, 200);
     let claim = |wait: &str| json!({ "worker": "w", "operations": ["a"], "wait": wait });
     let lock = |wait: &str| json!({ "key": "k", "wait": wait });
-    for (path, body) in [
-        ("/v1/workers/claim", &claim as &dyn Fn(&str) -> Value),
-        ("/v1/locks/acquire", &lock),
-    ] {
+    for (path, body) in
+        [("/v1/workers/claim", &claim as &dyn Fn(&str) -> Value), ("/v1/locks/acquire", &lock)]
+    {
         let caller = Caller::new(&daemon, NewToken::new("ci", TokenScope::Work)).await;
         let (long, short) = (body("20s"), body("10s"));
         let (waiting, other) = (caller.post(path, &long), holder.post(path, &short));
@@ -271,7 +270,11 @@ async fn a_forced_release_is_audited_when_the_store_recovers() {
     lock.rollback().await.unwrap();
     assert_eq!((&mut releasing).await.unwrap().unwrap().status(), StatusCode::OK);
     let audit: Value = daemon.get("/v1/audit").await.json().await.unwrap();
-    assert_eq!((audit.as_array().unwrap().len(), &audit[0]["action"]), (1, &json!("lock.force-release")), "{audit}");
+    assert_eq!(
+        (audit.as_array().unwrap().len(), &audit[0]["action"]),
+        (1, &json!("lock.force-release")),
+        "{audit}"
+    );
 }
 
 #[tokio::test]
@@ -323,9 +326,18 @@ async fn a_namespace_with_a_control_character_is_refused() {
     let (_folder, places) = places();
     for place in places {
         let daemon = Daemon::start(place).await;
-        for path in
-            ["audit", "locks", "locks/show?key=a", "tasks", "steps", "failed", "queues", "conflicts", "ledger", "ledger/history"]
-        {
+        for path in [
+            "audit",
+            "locks",
+            "locks/show?key=a",
+            "tasks",
+            "steps",
+            "failed",
+            "queues",
+            "conflicts",
+            "ledger",
+            "ledger/history",
+        ] {
             let mark = if path.contains('?') { '&' } else { '?' };
             let answer = daemon.get(&format!("/v1/{path}{mark}namespace=a%00b")).await;
             assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "{path}: {}", answer.text().await.unwrap());
@@ -380,9 +392,12 @@ async fn steps_do_not_call_private_addresses_unless_listed() {
         options.settings = holdoff_work::Settings::from_toml(http).unwrap();
         let daemon = Daemon::start_with(options).await;
         let caller = Caller::new(&daemon, NewToken::new("ci", TokenScope::Work)).await;
-        for (url, expected) in [(target.url.as_str(), expected), ("http://169.254.169.254/", "is a link-local address")] {
+        for (url, expected) in
+            [(target.url.as_str(), expected), ("http://169.254.169.254/", "is a link-local address")]
+        {
             let request = json!({ "url": url, "timeout": "3s" });
-            let (status, task) = caller.post("/v1/tasks", &json!({ "operation": "a", "http": request })).await;
+            let (status, task) =
+                caller.post("/v1/tasks", &json!({ "operation": "a", "http": request })).await;
             assert_eq!(status, 201, "{task}");
             let path = format!("/v1/tasks/{}", task["id"].as_str().unwrap());
             let step = loop {
@@ -395,7 +410,11 @@ async fn steps_do_not_call_private_addresses_unless_listed() {
             };
             let message = step["message"].as_str().unwrap_or_default();
             assert!(message.contains(expected), "{http} {url}: {step}");
-            assert_eq!(step["state"], if expected.is_empty() { "succeeded" } else { "failed" }, "{http} {url}: {step}");
+            assert_eq!(
+                step["state"],
+                if expected.is_empty() { "succeeded" } else { "failed" },
+                "{http} {url}: {step}"
+            );
         }
     }
 }
@@ -491,7 +510,11 @@ async fn invalid_tokens_get_one_response_and_are_throttled() {
     for number in 0..20 {
         let unseen = Caller::new(&daemon, NewToken::new(format!("new{number}"), TokenScope::Read)).await;
         let _ = with(&unknown).get(UNKNOWN_TASK).await;
-        assert_eq!(unseen.get(UNKNOWN_TASK).await.status(), StatusCode::NOT_FOUND, "a valid token is throttled");
+        assert_eq!(
+            unseen.get(UNKNOWN_TASK).await.status(),
+            StatusCode::NOT_FOUND,
+            "a valid token is throttled"
+        );
     }
     // A valid token from the same address works, also after its cache entry has expired.
     for _ in 0..3 {

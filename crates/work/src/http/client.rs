@@ -155,7 +155,9 @@ pub(super) struct AddressRules {
 pub(super) enum ForbiddenAddress {
     #[error("{0} is a link-local address or a metadata service, which steps never call")]
     LinkLocal(String),
-    #[error("{0} is a private address, and http.deny_private is set: list its network or host under http.allow")]
+    #[error(
+        "{0} is a private address, and http.deny_private is set: list its network or host under http.allow"
+    )]
     Private(String),
 }
 
@@ -182,9 +184,8 @@ impl AddressRules {
         if is_link_local(address) {
             return Err(ForbiddenAddress::LinkLocal(host.to_owned()));
         }
-        let is_allowed = || {
-            self.hosts.include_name(host) || self.networks.iter().any(|network| network.contains(address))
-        };
+        let is_allowed =
+            || self.hosts.include_name(host) || self.networks.iter().any(|network| network.contains(address));
         if self.deny_private && is_private(address) && !is_allowed() {
             return Err(ForbiddenAddress::Private(host.to_owned()));
         }
@@ -303,7 +304,11 @@ mod tests {
 
     fn rules(deny_private: bool, allow: &[&str]) -> AddressRules {
         let allow = allow.iter().map(ToString::to_string).collect();
-        AddressRules::new(&HttpSettings { deny_private: Some(deny_private), allow, ..HttpSettings::default() })
+        AddressRules::new(&HttpSettings {
+            deny_private: Some(deny_private),
+            allow,
+            ..HttpSettings::default()
+        })
     }
 
     #[test]
@@ -321,8 +326,16 @@ mod tests {
     fn metadata_services_are_refused_in_every_notation() {
         let rules = rules(false, &["0.0.0.0/0", "::/0", "169.254.169.254"]);
         for text in [
-            "169.254.169.254", "169.254.0.1", "fe80::1", "::ffff:169.254.169.254", "64:ff9b::169.254.169.254",
-            "2002:a9fe:a9fe::1", "fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "168.63.129.16",
+            "169.254.169.254",
+            "169.254.0.1",
+            "fe80::1",
+            "::ffff:169.254.169.254",
+            "64:ff9b::169.254.169.254",
+            "2002:a9fe:a9fe::1",
+            "fd00:ec2::254",
+            "fd20:ce::254",
+            "100.100.100.200",
+            "168.63.129.16",
         ] {
             let refused = rules.check(text, text.parse().unwrap());
             assert_eq!(refused, Err(ForbiddenAddress::LinkLocal(text.to_owned())), "{text}");
@@ -332,17 +345,27 @@ mod tests {
 
     #[test]
     fn listed_networks_and_hosts_are_permitted() {
-        let rules = rules(true, &["10.1.0.0/16", "fd12::/32", "127.0.0.1", "db.internal", "*.svc.cluster.local"]);
+        let rules =
+            rules(true, &["10.1.0.0/16", "fd12::/32", "127.0.0.1", "db.internal", "*.svc.cluster.local"]);
         let check = |host: &str, address: &str| rules.check(host, address.parse().unwrap()).is_ok();
         for (host, address) in [
-            ("a", "10.1.255.1"), ("a", "::ffff:10.1.0.1"), ("a", "fd12:0:1::1"), ("127.0.0.1", "127.0.0.1"),
-            ("DB.internal.", "10.9.0.1"), ("api.svc.cluster.local", "10.9.0.1"), ("a", "1.1.1.1"),
+            ("a", "10.1.255.1"),
+            ("a", "::ffff:10.1.0.1"),
+            ("a", "fd12:0:1::1"),
+            ("127.0.0.1", "127.0.0.1"),
+            ("DB.internal.", "10.9.0.1"),
+            ("api.svc.cluster.local", "10.9.0.1"),
+            ("a", "1.1.1.1"),
         ] {
             assert!(check(host, address), "{host} {address}");
         }
         for (host, address) in [
-            ("a", "10.2.0.1"), ("a", "fd13::1"), ("127.0.0.2", "127.0.0.2"), ("svc.cluster.local", "10.9.0.1"),
-            ("xdb.internal", "10.9.0.1"), ("db.internal.example", "10.9.0.1"),
+            ("a", "10.2.0.1"),
+            ("a", "fd13::1"),
+            ("127.0.0.2", "127.0.0.2"),
+            ("svc.cluster.local", "10.9.0.1"),
+            ("xdb.internal", "10.9.0.1"),
+            ("db.internal.example", "10.9.0.1"),
         ] {
             assert!(!check(host, address), "{host} {address}");
         }

@@ -15,8 +15,18 @@ const MIN_TIMEOUT: Duration = Duration::from_millis(1);
 
 /// Words in the names of headers with secrets, which must not be stored in a step.
 const SECRET_WORDS: [&str; 12] = [
-    "apikey", "auth", "authentication", "authorization", "cookie", "cookie2", "credential", "credentials", "passwd",
-    "password", "secret", "token",
+    "apikey",
+    "auth",
+    "authentication",
+    "authorization",
+    "cookie",
+    "cookie2",
+    "credential",
+    "credentials",
+    "passwd",
+    "password",
+    "secret",
+    "token",
 ];
 /// The word before `-key` that makes the name of a header one with a secret.
 const SECRET_KEYS: [&str; 6] = ["access", "api", "functions", "license", "private", "subscription"];
@@ -232,9 +242,18 @@ mod tests {
     #[test]
     fn a_step_with_a_secret_is_rejected() {
         assert_eq!(wrong(r#"{"url":"http://u:p@h/"}"#), InvalidRequest::UrlSecret);
-        for name in
-            ["Authorization", "COOKIE", "proxy-authorization", "X-Api-Key", "apikey", "X-Auth-Token", "Private-Token", "Ocp-Apim-Subscription-Key", "X-Amz-Security-Token", "x_client_secret"]
-        {
+        for name in [
+            "Authorization",
+            "COOKIE",
+            "proxy-authorization",
+            "X-Api-Key",
+            "apikey",
+            "X-Auth-Token",
+            "Private-Token",
+            "Ocp-Apim-Subscription-Key",
+            "X-Amz-Security-Token",
+            "x_client_secret",
+        ] {
             let step = HttpStep::get("http://h/").header(name, "hush");
             let error = step.check().unwrap_err();
             assert_eq!(error, InvalidRequest::HeaderSecret(name.to_owned()));

@@ -207,7 +207,8 @@ impl HttpRunner {
         loop {
             let call = client.request(method.clone(), url.clone()).headers(headers.clone());
             let response = body.iter().fold(call, |call, body| call.body(body.clone())).send().await?;
-            let Some(location) = location(&response).filter(|_| !wants_redirect && self.reach.max_redirects > 0)
+            let Some(location) =
+                location(&response).filter(|_| !wants_redirect && self.reach.max_redirects > 0)
             else {
                 return Ok(response);
             };

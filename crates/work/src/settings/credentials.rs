@@ -162,7 +162,9 @@ fn read_header(reader: &mut Reader<'_>, section: &Section<'_, '_>) -> Option<Str
     if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {
         return Some(name);
     }
-    reader.problem(value.span(), format!("{what} is not the name of a header")).expected("a name such as \"x-api-key\"");
+    reader
+        .problem(value.span(), format!("{what} is not the name of a header"))
+        .expected("a name such as \"x-api-key\"");
     None
 }
 

@@ -13,7 +13,8 @@ impl Network {
     /// Parses `10.0.0.0/8`, `fd00::/8`, or a single address. Returns `None` for other text, and for an address that is
     /// not the first of its network.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        let (address, length) = text.split_once('/').map_or((text, None), |(address, length)| (address, Some(length)));
+        let (address, length) =
+            text.split_once('/').map_or((text, None), |(address, length)| (address, Some(length)));
         let address: IpAddr = address.parse().ok()?;
         let bits: u32 = if address.is_ipv4() { 32 } else { 128 };
         let length = length.map_or(Some(bits), |length| length.parse().ok())?;
@@ -51,7 +52,9 @@ mod tests {
             assert!(parsed.contains(inside.parse().unwrap()), "{network} {inside}");
             assert!(!parsed.contains(outside.parse().unwrap()), "{network} {outside}");
         }
-        for text in ["", "a", "10.0.0.0/33", "10.0.0.1/8", "::/129", "10.0.0.0/", "10.0.0.0/-1", "10.0.0.0/8/8"] {
+        for text in
+            ["", "a", "10.0.0.0/33", "10.0.0.1/8", "::/129", "10.0.0.0/", "10.0.0.0/-1", "10.0.0.0/8/8"]
+        {
             assert_eq!(Network::parse(text), None, "{text}");
         }
     }

@@ -161,8 +161,16 @@ fn credential(
     None
 }
 
-pub(super) const HTTP_KEYS: &[&str] =
-    &["deny_private", "allow", "timeout", "max_timeout", "max_response", "max_redirects", "destination", "destinations"];
+pub(super) const HTTP_KEYS: &[&str] = &[
+    "deny_private",
+    "allow",
+    "timeout",
+    "max_timeout",
+    "max_response",
+    "max_redirects",
+    "destination",
+    "destinations",
+];
 pub(super) const DESTINATION_KEYS: &[&str] = &["concurrency", "rate", "budget", "breaker"];
 pub(super) const BUDGET_KEYS: &[&str] = &["ratio", "burst", "floor"];
 pub(super) const BREAKER_KEYS: &[&str] = &["failure_ratio", "min_calls", "window", "probes"];
@@ -198,7 +206,8 @@ pub(super) fn read_http(reader: &mut Reader<'_>, table: &DeTable<'_>, http: &mut
 
 /// Reads the networks and the names of hosts that may be called although their addresses are private.
 fn read_allow(reader: &mut Reader<'_>, value: &SpannedValue<'_>) -> Vec<String> {
-    const EXPECTED: &str = "a list of networks and hosts without ports, such as [\"10.0.0.0/8\", \"*.svc.cluster.local\"]";
+    const EXPECTED: &str =
+        "a list of networks and hosts without ports, such as [\"10.0.0.0/8\", \"*.svc.cluster.local\"]";
     read_list(reader, value, "allow", EXPECTED, |text| match Network::parse(text) {
         Some(_) => Ok(()),
         None if text.contains([':', '/']) => {

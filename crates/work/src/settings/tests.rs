@@ -49,7 +49,10 @@ fn every_key_is_read() {
     assert_eq!(settings.signals, signals);
     let http = &settings.http;
     assert_eq!((http.deny_private, http.timeout, http.max_redirects), (Some(true), seconds(5), 0));
-    assert_eq!((http.max_timeout, http.allow.as_slice()), (seconds(600), &["10.0.0.0/8".into(), "*.internal".into()][..]));
+    assert_eq!(
+        (http.max_timeout, http.allow.as_slice()),
+        (seconds(600), &["10.0.0.0/8".into(), "*.internal".into()][..])
+    );
     assert_eq!(http.max_response, 2048 * KIB);
 }
 

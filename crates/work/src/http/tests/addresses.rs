@@ -28,7 +28,10 @@ async fn pair(first: String) -> (Server, Server) {
 
 fn is_private_fault(fault: &Fault) {
     assert_eq!(class(fault), Class::Permanent, "{fault}");
-    assert_eq!(fault.message(), "moody.example is a private address, and http.deny_private is set: list its network or host under http.allow");
+    assert_eq!(
+        fault.message(),
+        "moody.example is a private address, and http.deny_private is set: list its network or host under http.allow"
+    );
 }
 
 #[tokio::test]
@@ -104,7 +107,10 @@ async fn a_redirect_to_another_origin_carries_nothing_of_the_step() {
     assert_eq!(run(&runner(&settings()), &step).await.unwrap()["body"], "here");
     let seen = target.seen().remove(0);
     assert!(!format!("{seen:?}").contains("hush"), "the other origin received {seen:?}");
-    assert!(seen.headers.contains_key("idempotency-key") && !seen.headers.contains_key("content-type"), "{seen:?}");
+    assert!(
+        seen.headers.contains_key("idempotency-key") && !seen.headers.contains_key("content-type"),
+        "{seen:?}"
+    );
 }
 
 #[tokio::test]
@@ -184,7 +190,8 @@ async fn private_addresses_are_unreachable() {
         let redirected = fault(&runner, &HttpStep::get(server.url(&format!("/{host}")))).await;
         for fault in [direct, redirected] {
             assert_eq!(class(&fault), Class::Permanent, "{fault}");
-            let why = if host.starts_with("169.254") { "is a link-local address" } else { "is a private address" };
+            let why =
+                if host.starts_with("169.254") { "is a link-local address" } else { "is a private address" };
             assert!(fault.message().contains(why), "{fault}");
         }
     }

@@ -2,8 +2,8 @@
 
 use std::sync::Mutex;
 
-use holdoff_testbed::CONDITION_TIMEOUT;
 use holdoff_policy::{BreakerOptions, BudgetOptions, Growth, Jitter, Policy};
+use holdoff_testbed::CONDITION_TIMEOUT;
 use tokio::sync::oneshot;
 
 use super::server::{Server, answer, respond};
