@@ -230,7 +230,8 @@ pub(super) fn likely_secrets(text: &str) -> Vec<Range<usize>> {
 pub(super) fn likely_connections(text: &str) -> Vec<Range<usize>> {
     let mut start = 0;
     let spans = text.split_inclusive('\n').filter_map(|line| {
-        let from = std::mem::replace(&mut start, start + line.len());
+        let from = start;
+        start += line.len();
         let (key, value) = line.split_once('=').unwrap_or(("", line));
         let at = if line.contains('=') { from + key.len() + 1 } else { from };
         is_connection(key, value).then_some(at..from + line.len())

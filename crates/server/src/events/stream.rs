@@ -75,8 +75,11 @@ impl TokenWatch {
         self.is_valid().await && sender.send(message).await.is_ok()
     }
 
-    /// Completes when the token is not valid any more. Cancel-safe.
+    /// Completes when the token is not valid any more; never for a caller without a token. Cancel-safe.
     pub(crate) async fn ended(&mut self) {
+        if self.api_token.is_none() {
+            std::future::pending::<()>().await;
+        }
         while self.is_valid().await {
             tokio::time::sleep(TOKEN_CHECK_INTERVAL).await;
         }
