@@ -64,6 +64,7 @@ mod preset;
 mod retry_after;
 mod set;
 mod token_bucket;
+mod unprintable;
 mod window;
 
 pub use breaker::{Admission, Breaker, BreakerOptions, BreakerState, Ticket};
@@ -90,4 +91,5 @@ pub use retry_after::retry_after_from_headers;
 pub use retry_after::{Beyond, RetryAfter, retry_after_seconds};
 pub use set::{OperationSettings, PolicyScope, PolicySet};
 pub use token_bucket::{TokenBucket, TokenRate};
+pub use unprintable::is_unprintable;
 pub use window::Window;

@@ -403,7 +403,7 @@ pub enum InvalidTask {
         setting: &'static str,
     },
     /// A name is invalid.
-    #[error("{what} {name:?} is invalid: expected 1 to 200 characters without control characters")]
+    #[error("{what} {name:?} is invalid: expected 1 to 200 characters without control or bidi characters")]
     BadName {
         /// The kind of the name.
         what: &'static str,

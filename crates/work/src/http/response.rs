@@ -16,7 +16,7 @@ use std::error::Error;
 use std::io;
 use std::time::Duration;
 
-use holdoff_policy::{Class, ClassMap, Failure, Replay, format_duration};
+use holdoff_policy::{Class, ClassMap, Failure, Replay, format_duration, is_unprintable};
 use holdoff_retry::retry_after;
 use http::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::Response;
@@ -171,7 +171,7 @@ fn excerpt(body: &[u8], token: Option<&str>) -> String {
     };
     let text = redact(text.to_owned(), token);
     let mut said = String::new();
-    for word in text.split(|c: char| c.is_whitespace() || is_control(c)).filter(|word| !word.is_empty()) {
+    for word in text.split(|c: char| c.is_whitespace() || is_unprintable(c)).filter(|word| !word.is_empty()) {
         if !said.is_empty() {
             said.push(' ');
         }
@@ -181,12 +181,6 @@ fn excerpt(body: &[u8], token: Option<&str>) -> String {
         }
     }
     said.chars().take(EXCERPT_CHARS).collect()
-}
-
-/// Returns whether a character is a control character, or changes or hides the characters next to it.
-fn is_control(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 /// The fault of a request without a usable response, and its information about the destination's health.

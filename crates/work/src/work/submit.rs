@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use holdoff_policy::PolicySet;
+use holdoff_policy::{PolicySet, is_unprintable};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
@@ -162,7 +162,7 @@ impl Work {
 
 fn check_name(what: &'static str, name: &str) -> std::result::Result<(), InvalidTask> {
     let length = name.chars().count();
-    if (1..=MAX_NAME_LENGTH).contains(&length) && !name.chars().any(char::is_control) {
+    if (1..=MAX_NAME_LENGTH).contains(&length) && !name.chars().any(is_unprintable) {
         return Ok(());
     }
     Err(InvalidTask::BadName { what, name: name.chars().take(MAX_NAME_LENGTH).collect() })
