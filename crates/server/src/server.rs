@@ -16,7 +16,7 @@ use crate::app::App;
 use crate::ledgers::Ledgers;
 use crate::listen::Prefix;
 use crate::locking::Locking;
-use crate::tls::Tls;
+use crate::tls::{Tls, key_warning};
 use crate::token_store::TokenStore;
 use crate::{Error, Options, Reload, Settings, StoreUrl, api, events, listen, metrics};
 
@@ -78,6 +78,9 @@ impl Server {
         let deployed_by_start = deployed_by("start");
         let open = Box::pin(Work::join(store.as_str(), policies, settings, &deployed_by_start));
         let work = open.await.map_err(store_error)?;
+        for warning in store.warnings().into_iter().chain(server.tls.as_ref().and_then(key_warning)) {
+            tracing::warn!("{warning}");
+        }
         let ledger = start_ledger(ledger).await?;
         let ledgers = ledger.as_ref().map(Ledgers::new).map(Arc::new);
         let locking = Box::pin(Locking::open(&store, &work, locks, locking, ledgers.as_ref())).await?;
