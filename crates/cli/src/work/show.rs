@@ -7,7 +7,7 @@ use holdoff_work::{AttemptRecord, Format, Moment, Payload, StepRecord, StepState
 
 use super::WorkContext;
 use crate::error::CommandError;
-use crate::output::{Table, style, time};
+use crate::output::{self, Table, style, time};
 
 #[derive(clap::Args, Debug)]
 pub(super) struct ShowArgs {
@@ -23,7 +23,7 @@ pub(super) async fn run(context: &WorkContext, args: &ShowArgs) -> Result<(), Co
     let ShowArgs { task: id, payloads } = *args;
     let none = || CommandError::Failed(format!("there is no task {id}"));
     let task = context.work.task(id).await?.ok_or_else(none)?;
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     if context.json {
         let shown = serde_json::to_string(&TaskView::new(&task, payloads));
         let shown =

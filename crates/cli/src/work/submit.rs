@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use super::WorkContext;
 use crate::error::CommandError;
 use crate::input::{read_json, read_text};
+use crate::output;
 
 #[derive(clap::Args, Debug)]
 pub(super) struct SubmitArgs {
@@ -67,14 +68,14 @@ pub(super) async fn run(context: &WorkContext, args: &SubmitArgs) -> Result<(), 
     checked.map_err(CommandError::failed)?;
     let submitted = context.work.submit(task(args)?).await?;
     let is_duplicate = matches!(submitted, Submitted::Duplicate(_));
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     if context.json {
         let answer = serde_json::json!({ "id": submitted.task(), "duplicate": is_duplicate });
         return Ok(writeln!(out, "{answer}")?);
     }
     writeln!(out, "{}", submitted.task())?;
     if is_duplicate {
-        anstream::eprintln!("a task with this deduplication key already exists");
+        note!("a task with this deduplication key already exists");
     }
     Ok(())
 }
