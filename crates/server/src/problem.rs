@@ -89,6 +89,7 @@ pub(crate) enum Kind {
     NotJoined,
     NoQuorum,
     TooManyTransactions,
+    LedgerFull,
     LedgerStopped,
     OutcomeUnknown,
     TransactionExpired,
@@ -148,6 +149,7 @@ impl Kind {
             Self::TooManyTransactions => {
                 ("too-many-transactions", "Too many transactions", StatusCode::SERVICE_UNAVAILABLE)
             }
+            Self::LedgerFull => ("ledger-full", "Ledger full", StatusCode::INSUFFICIENT_STORAGE),
             Self::LedgerStopped => ("ledger-stopped", "Ledger node stopped", StatusCode::SERVICE_UNAVAILABLE),
             Self::OutcomeUnknown => ("outcome-unknown", "Outcome unknown", StatusCode::GATEWAY_TIMEOUT),
             Self::TransactionExpired => ("transaction-expired", "Transaction expired", StatusCode::CONFLICT),
@@ -275,6 +277,7 @@ impl From<holdoff_ledger::runtime::Error> for Problem {
                     .retry_after(jittered_retry_after());
             }
             Error::NotTransferred(_) => Kind::NotNow,
+            Error::TooLarge { .. } => Kind::TooLarge,
             _ => Kind::LedgerStopped,
         };
         Self::new(kind, error.to_string())
