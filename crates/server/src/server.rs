@@ -18,7 +18,7 @@ use crate::listen::Prefix;
 use crate::locking::Locking;
 use crate::tls::{Tls, key_warning};
 use crate::token_store::TokenStore;
-use crate::{Error, Options, Reload, Settings, StoreUrl, api, events, listen, metrics};
+use crate::{Error, Options, Reload, Settings, StoreUrl, TlsFiles, api, events, listen, metrics};
 
 /// A running daemon. Dropping it stops it without waiting: its running steps are rescued when their leases have
 /// expired.
@@ -78,9 +78,7 @@ impl Server {
         let deployed_by_start = deployed_by("start");
         let open = Box::pin(Work::join(store.as_str(), policies, settings, &deployed_by_start));
         let work = open.await.map_err(store_error)?;
-        for warning in store.warnings().into_iter().chain(server.tls.as_ref().and_then(key_warning)) {
-            tracing::warn!("{warning}");
-        }
+        warn_about_files(&store, server.tls.as_ref());
         let ledger = start_ledger(ledger).await?;
         let ledgers = ledger.as_ref().map(Ledgers::new).map(Arc::new);
         let locking = Box::pin(Locking::open(&store, &work, locks, locking, ledgers.as_ref())).await?;
@@ -252,6 +250,13 @@ impl Server {
             }
         };
         tokio::join!(self.worker.shutdown_within(self.timeouts.drain_timeout), answered, decided);
+    }
+}
+
+/// Logs the ways in which other users of the machine can read or replace the store or the TLS key.
+fn warn_about_files(store: &StoreUrl, tls: Option<&TlsFiles>) {
+    for warning in store.warnings().into_iter().chain(tls.and_then(key_warning)) {
+        tracing::warn!("{warning}");
     }
 }
 
