@@ -234,12 +234,10 @@ mod tests {
 
     #[test]
     fn foreign_text_is_escaped_and_styles_are_kept() {
-        let mut written = Vec::new();
+        let (mut written, style) = (Vec::new(), style::ERROR);
+        let foreign = "\u{1b}]52;c;eA==\u{7}\u{1b}[8m";
         let mut out = Output(anstream::AutoStream::always(&mut written));
-        let style = style::ERROR;
-        writeln!(out, "{style}a{style:#}\tß {} \u{202e}\u{9b}8m\r", "\u{1b}]52;c;eA==\u{7}\u{1b}[8m")
-            .unwrap();
-        drop(out);
+        writeln!(out, "{style}a{style:#}\tß {foreign} \u{202e}\u{9b}8m\r").unwrap();
         assert_eq!(
             String::from_utf8(written).unwrap(),
             format!("{style}a{style:#}\tß \\u001b]52;c;eA==\\u0007\\u001b[8m \\u202e\\u009b8m\\u000d\n")
