@@ -63,7 +63,9 @@ async fn text_from_a_store_does_not_act_on_the_terminal() {
         assert!(output.status.success(), "{}", text(&output));
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     };
+    std::fs::write(folder.join("holdoff.toml"), "[policies.mine]\nextends = \"standard\"").unwrap();
     let task = run(&["work", "submit", "mail.send", "--delay", "1h"]);
+    run(&["policy", "deploy", "--yes"]);
     run(&["lock", "release", "job", "--force"]);
     run(&["token", "create", "--name", "ops", "--scope", "read"]);
     let locked = holdoff(folder, &["lock", "run", "job", "--data", "data", "--", "true"]).output().unwrap();
