@@ -2,11 +2,15 @@
 //!
 //! Every metric has the operation's name as a label, so use a small set of names. Success is counted per
 //! operation, not per attempt: the success rate is `success / (success + stopped)`.
+//!
+//! A [`Retry`](crate::Retry) resolves its counters of successes once, at its first success. Install the recorder before.
 
+use std::borrow::Cow;
+use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
 
 use holdoff_policy::Failure;
-use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
+use metrics::{Counter, SharedString, Unit, counter, describe_counter, describe_histogram, histogram};
 
 use crate::StopReason;
 
@@ -41,35 +45,69 @@ pub fn describe() {
     describe_histogram!(RETRY_AFTER_SECONDS, Unit::Seconds, "Waits requested by the server's Retry-After.");
 }
 
-pub(crate) fn succeeded(operation: &str, attempt: u32) {
-    counter!(SUCCESS_TOTAL, "operation" => operation.to_owned(), "attempt" => bounded(attempt)).increment(1);
+/// The name of an operation, and the handles of its counters of successes.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    name: SharedString,
+    /// The counter of each label, resolved by the first call that needs it. Its recorder must be installed by then.
+    successes: [OnceLock<Counter>; ATTEMPTS.len()],
 }
 
-pub(crate) fn stopped(operation: &str, stopped: StopReason) {
-    counter!(STOPPED_TOTAL, "operation" => operation.to_owned(), "reason" => stopped.name()).increment(1);
+/// Returns the operation of calls without a name.
+pub(crate) fn unnamed() -> &'static Operation {
+    static OPERATION: LazyLock<Operation> = LazyLock::new(|| Operation::new(Cow::Borrowed(UNNAMED)));
+    &OPERATION
 }
 
-pub(crate) fn refresh_failed(operation: &str) {
-    counter!(REFRESH_FAILED_TOTAL, "operation" => operation.to_owned()).increment(1);
-}
+impl Operation {
+    pub(crate) fn new(name: Cow<'static, str>) -> Self {
+        Self { name: name.into(), successes: [const { OnceLock::new() }; ATTEMPTS.len()] }
+    }
 
-pub(crate) fn retried(operation: &str, attempt: u32, failure: &Failure, delay: Duration) {
-    let name = || operation.to_owned();
-    let class = failure.class().name();
-    counter!(RETRIES_TOTAL, "operation" => name(), "attempt" => bounded(attempt), "class" => class)
-        .increment(1);
-    histogram!(DELAY_SECONDS, "operation" => name()).record(delay.as_secs_f64());
-    if let Some(asked) = failure.retry_after() {
-        histogram!(RETRY_AFTER_SECONDS, "operation" => name()).record(asked.as_secs_f64());
-        if delay >= asked {
-            counter!(RETRY_AFTER_HONOURED_TOTAL, "operation" => name()).increment(1);
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    #[inline]
+    pub(crate) fn succeeded(&self, attempt: u32) {
+        let Some(handle) = self.successes.get(index(attempt)) else { return };
+        let resolve =
+            || counter!(SUCCESS_TOTAL, "operation" => self.name.clone(), "attempt" => bounded(attempt));
+        handle.get_or_init(resolve).increment(1);
+    }
+
+    pub(crate) fn stopped(&self, stopped: StopReason) {
+        counter!(STOPPED_TOTAL, "operation" => self.name.clone(), "reason" => stopped.name()).increment(1);
+    }
+
+    pub(crate) fn refresh_failed(&self) {
+        counter!(REFRESH_FAILED_TOTAL, "operation" => self.name.clone()).increment(1);
+    }
+
+    pub(crate) fn retried(&self, attempt: u32, failure: &Failure, delay: Duration) {
+        let name = || self.name.clone();
+        let class = failure.class().name();
+        counter!(RETRIES_TOTAL, "operation" => name(), "attempt" => bounded(attempt), "class" => class)
+            .increment(1);
+        histogram!(DELAY_SECONDS, "operation" => name()).record(delay.as_secs_f64());
+        if let Some(asked) = failure.retry_after() {
+            histogram!(RETRY_AFTER_SECONDS, "operation" => name()).record(asked.as_secs_f64());
+            if delay >= asked {
+                counter!(RETRY_AFTER_HONOURED_TOTAL, "operation" => name()).increment(1);
+            }
         }
     }
 }
 
+/// The label values of attempt numbers.
+const ATTEMPTS: [&str; 11] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "more"];
+
+#[inline]
+fn index(attempt: u32) -> usize {
+    usize::try_from(attempt.saturating_sub(1)).unwrap_or(usize::MAX).min(ATTEMPTS.len() - 1)
+}
+
 /// Maps attempt numbers to a bounded set of label values.
 fn bounded(attempt: u32) -> &'static str {
-    const NAMES: [&str; 11] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "more"];
-    let index = usize::try_from(attempt.saturating_sub(1)).unwrap_or(usize::MAX);
-    NAMES.get(index).copied().unwrap_or("more")
+    ATTEMPTS.get(index(attempt)).copied().unwrap_or("more")
 }

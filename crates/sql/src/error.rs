@@ -54,13 +54,7 @@ impl Error {
 impl Classify for Error {
     fn classify(&self, classes: &ClassMap) -> Failure {
         let Self::Sql(error) = self else { return Failure::permanent() };
-        match error {
-            sqlx::Error::Database(database) if database.code().is_some_and(|code| is_sqlstate(&code)) => {
-                classes.sqlstate(&database.code().unwrap_or_default()).into()
-            }
-            error if is_transient(error) => Failure::transient(),
-            _ => Failure::permanent(),
-        }
+        error.classify(classes)
     }
 }
 
@@ -76,34 +70,8 @@ impl Classify for BackupError {
 
 /// Returns whether the operation may succeed if repeated.
 pub fn is_transient(error: &sqlx::Error) -> bool {
-    match error {
-        sqlx::Error::Database(error) => error.code().is_some_and(|code| is_transient_code(&code)),
-        sqlx::Error::Io(_)
-        | sqlx::Error::Tls(_)
-        | sqlx::Error::Protocol(_)
-        | sqlx::Error::PoolTimedOut
-        | sqlx::Error::WorkerCrashed => true,
-        _ => false,
-    }
-}
-
-/// Returns whether a code is a SQLSTATE. SQLite's codes are shorter.
-fn is_sqlstate(code: &str) -> bool {
-    code.len() == 5 && !code.starts_with("00")
-}
-
-/// Returns whether a code is transient. A SQLSTATE has five characters; SQLite's codes are numbers whose low
-/// byte is the primary code.
-fn is_transient_code(code: &str) -> bool {
-    const BUSY: u32 = 5;
-    const LOCKED: u32 = 6;
-    if is_sqlstate(code) {
-        // 57014 is a cancelled statement, which may succeed if repeated.
-        let class = ClassMap::default().sqlstate(code);
-        let passes = [Class::Transient, Class::RateLimited, Class::Contended, Class::Timeout];
-        return code == "57014" || passes.contains(&class);
-    }
-    code.parse::<u32>().is_ok_and(|code| [BUSY, LOCKED].contains(&(code & 0xff)))
+    let class = error.classify(&ClassMap::default()).class();
+    matches!(class, Class::Transient | Class::RateLimited | Class::Contended | Class::Timeout)
 }
 
 /// Returns the URL without the password and without the options, which may contain a password too.
@@ -156,16 +124,6 @@ impl From<sqlx::Error> for BackupError {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lock_timeouts_deadlocks_and_restarts_are_transient() {
-        for code in ["40001", "40P01", "55P03", "57P01", "57P03", "08006", "5", "517", "6", "261"] {
-            assert!(is_transient_code(code), "{code}");
-        }
-        for code in ["42P01", "23505", "22003", "1", "19", "2067"] {
-            assert!(!is_transient_code(code), "{code}");
-        }
-    }
 
     #[test]
     fn without_password_removes_every_password() {

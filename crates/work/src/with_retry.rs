@@ -54,7 +54,8 @@ where
     let mut again = false;
     // The deadline of the policy, if it has one, ends the last attempt as well.
     let limit = if policy.deadline().is_none() { CALL_TIMEOUT } else { Duration::MAX };
-    let retried = Retry::new(policy)
+    let retry = Retry::new(policy);
+    let retried = retry
         .run(|| {
             let now = std::mem::replace(&mut again, true);
             if now {
