@@ -7,10 +7,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use backon::Retryable as _;
+use backon::Retryable;
 use failsafe::futures::CircuitBreaker as _;
 use holdoff_policy::{ClassMap, Failure, Policy};
-use holdoff_retry::{Classify, Retry, RetryLayer, Retryable as _};
+use holdoff_retry::{Classify, Retry, RetryLayer, retry};
 use tower::{Layer as _, Service as _, service_fn};
 
 use crate::measure::{CALLS, Contestant, contest};
@@ -52,13 +52,15 @@ pub(crate) fn rows() -> Vec<Row> {
     let service = service_fn(|(): ()| Call);
     let judge = |result: &Result<u64, Never>| result.as_ref().err().map(|_| Failure::permanent());
     let layered = RetryLayer::new(Retry::new(&policy), judge).layer(service);
-    let resilient =
-        tower_resilience_retry::RetryLayer::<(), u64, Never>::builder().max_attempts(5).build().layer(service);
+    let resilient = tower_resilience_retry::RetryLayer::<(), u64, Never>::builder()
+        .max_attempts(5)
+        .build()
+        .layer(service);
     let tower = tower::retry::Retry::new(Attempts(5), service);
     // The compiler must not know values that a program reads from its configuration.
     let figures = contest(vec![
         contestant(&runtime, "plain", || Call),
-        contestant(&runtime, "holdoff", || (|| Call).retry(black_box(&policy))),
+        contestant(&runtime, "holdoff", || retry(black_box(&policy), || Call)),
         contestant(&runtime, "holdoff, named", || black_box(&named).run(|| Call)),
         contestant(&runtime, "holdoff, counted", || black_box(&counted).run(|| Call)),
         contestant(&runtime, "holdoff, breaker", || black_box(&broken).run(|| Call)),

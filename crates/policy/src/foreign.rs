@@ -55,7 +55,10 @@ impl Classify for dyn Error + Send + Sync + 'static {
 }
 
 fn known(error: &(dyn Error + 'static), classes: &ClassMap) -> Option<Failure> {
-    fn of<E: Classify + Error + 'static>(error: &(dyn Error + 'static), classes: &ClassMap) -> Option<Failure> {
+    fn of<E: Classify + Error + 'static>(
+        error: &(dyn Error + 'static),
+        classes: &ClassMap,
+    ) -> Option<Failure> {
         error.downcast_ref::<E>().map(|error| error.classify(classes))
     }
     let found = of::<io::Error>(error, classes);
@@ -117,7 +120,9 @@ impl Classify for hyper_util::client::legacy::Error {
 impl Classify for sqlx_core::Error {
     fn classify(&self, classes: &ClassMap) -> Failure {
         match self {
-            Self::Database(error) => error.code().map_or(Failure::permanent(), |code| of_code(&code, classes)),
+            Self::Database(error) => {
+                error.code().map_or(Failure::permanent(), |code| of_code(&code, classes))
+            }
             Self::Io(_) | Self::Tls(_) | Self::Protocol(_) | Self::PoolTimedOut | Self::WorkerCrashed => {
                 Failure::transient()
             }
@@ -183,7 +188,9 @@ mod tests {
         assert!(contended.into_iter().all(|code| class(code) == Class::Contended));
         assert!(["57P01", "57P03", "08006"].into_iter().all(|code| class(code) == Class::Transient));
         assert!(["23505", "2067"].into_iter().all(|code| class(code) == Class::Conflict));
-        assert!(["42P01", "22003", "1", "19", "00000"].into_iter().all(|code| class(code) == Class::Permanent));
+        assert!(
+            ["42P01", "22003", "1", "19", "00000"].into_iter().all(|code| class(code) == Class::Permanent)
+        );
         let pool = sqlx_core::Error::PoolTimedOut;
         assert_eq!(pool.classify(&ClassMap::new()).class(), Class::Transient);
     }

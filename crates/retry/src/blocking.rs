@@ -20,11 +20,11 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 
+use crate::RetryCall;
 use crate::call::{Attempts, ByClass};
-use crate::retry::{RetryBy, Rules};
+use crate::retry::{RetryBy, RetryRules};
 use crate::shared::RefreshRounds;
 use crate::sleeper::ThreadSleeper;
-use crate::RetryCall;
 
 /// A blocking call that can be made again.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +41,7 @@ impl<F: FnMut() -> O, O> Attempts for OnThread<F> {
 }
 
 /// Makes attempts until one succeeds or the policy stops: `retry(&policy, call).call()` is `call.retry(&policy).call()`.
-pub fn retry<'a, R: Rules, F: FnMut() -> O, O>(
+pub fn retry<'a, R: RetryRules, F: FnMut() -> O, O>(
     by: R,
     call: F,
 ) -> RetryCall<'a, (R, ThreadSleeper), OnThread<F>> {
@@ -54,7 +54,7 @@ pub trait Retryable<O>: FnMut() -> O + Sized {
     /// an async call; [`call`](RetryCall::call) runs it.
     ///
     /// The executor cannot cut off an attempt: give the call its own timeout.
-    fn retry<'a, R: Rules>(self, by: R) -> RetryCall<'a, (R, ThreadSleeper), OnThread<Self>> {
+    fn retry<'a, R: RetryRules>(self, by: R) -> RetryCall<'a, (R, ThreadSleeper), OnThread<Self>> {
         RetryCall::new((by, ThreadSleeper), OnThread(self), ByClass)
     }
 }

@@ -10,7 +10,7 @@ use holdoff_policy::{Class, ClassMap, Classify, Failure, GiveUpReason};
 
 use crate::executor::{Core, Phase};
 use crate::outcome::Details;
-use crate::retry::{RetryBy, Rules};
+use crate::retry::{RetryBy, RetryRules};
 use crate::{JudgedReport, Report, RetryError, Sleeper, StopReason};
 
 /// Makes attempts until one succeeds or the policy stops: `retry(&policy, call)` is `call.retry(&policy)`.
@@ -101,7 +101,7 @@ impl<A: Attempts> Retryable for A {}
 pin_project_lite::pin_project! {
     /// A retried call: a future, whose methods set it up.
     #[must_use = "a retry does nothing until it is awaited"]
-    pub struct RetryCall<'a, P, A, J = ByClass, H = NoHook, M = <P as Rules>::Mode>
+    pub struct RetryCall<'a, P, A, J = ByClass, H = NoHook, M = <P as RetryRules>::Mode>
     where
         P: RetryBy,
         A: Attempts,
@@ -180,8 +180,11 @@ where
     A: Attempts<Outcome = Result<T, E>>,
 {
     /// Retries the errors for which this closure returns true; the others are permanent.
-    pub fn when<F: FnMut(&E) -> bool>(self, when: F) -> RetryCall<'a, P, A, When<F>, H, M> {
-        self.with(|_, hook| (When(when), hook))
+    pub fn when<F: FnMut(&E) -> bool>(
+        self,
+        mut when: F,
+    ) -> RetryCall<'a, P, A, ByError<impl FnMut(&E) -> Failure>, H, M> {
+        self.classify(move |error| if when(error) { Failure::transient() } else { Failure::permanent() })
     }
 
     /// Classifies errors with a closure instead of [`Classify`]: it returns a [`Class`] or a [`Failure`].
@@ -245,13 +248,9 @@ pub trait Judge<O> {
 #[derive(Clone, Copy, Debug)]
 pub struct ByClass;
 
-/// Classifies errors by a closure; created by [`RetryCall::classify`].
+/// Classifies errors by a closure; created by [`RetryCall::classify`] and [`RetryCall::when`].
 #[derive(Clone, Copy, Debug)]
 pub struct ByError<F>(F);
-
-/// Retries the errors that a closure accepts; created by [`RetryCall::when`].
-#[derive(Clone, Copy, Debug)]
-pub struct When<F>(F);
 
 /// Classifies outcomes by a closure; created by [`RetryCall::judge`].
 #[derive(Clone, Copy, Debug)]
@@ -271,17 +270,6 @@ impl<T, E: Classify> Judge<Result<T, E>> for ByClass {
 impl<T, E, R: Into<Failure>, F: FnMut(&E) -> R> Judge<Result<T, E>> for ByError<F> {
     fn failure(&mut self, outcome: &Result<T, E>, _: &ClassMap) -> Option<Failure> {
         outcome.as_ref().err().map(|error| (self.0)(error).into())
-    }
-
-    fn error_type() -> &'static str {
-        type_name::<E>()
-    }
-}
-
-impl<T, E, F: FnMut(&E) -> bool> Judge<Result<T, E>> for When<F> {
-    fn failure(&mut self, outcome: &Result<T, E>, _: &ClassMap) -> Option<Failure> {
-        let failure = |again| if again { Failure::transient() } else { Failure::permanent() };
-        outcome.as_ref().err().map(|error| failure((self.0)(error)))
     }
 
     fn error_type() -> &'static str {
@@ -337,7 +325,7 @@ pub trait Mode<O> {
 
 /// Returns the last outcome. A call by a policy alone never stops without one.
 #[derive(Debug)]
-pub enum Plain {}
+pub enum Direct {}
 
 /// Returns the success, or a [`RetryError`].
 #[derive(Debug)]
@@ -351,7 +339,7 @@ pub enum Reported {}
 #[derive(Debug)]
 pub enum Judged {}
 
-impl<O> Mode<O> for Plain {
+impl<O> Mode<O> for Direct {
     type Output = O;
     const CUTS: bool = false;
 

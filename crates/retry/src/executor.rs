@@ -121,6 +121,9 @@ where
                         }
                         _ => {}
                     }
+                    if A::BLOCKS {
+                        core.start();
+                    }
                     core.made = core.made.saturating_add(1);
                     let attempt = core.call.attempt();
                     phase.set(Phase::Attempt { attempt });
@@ -306,17 +309,15 @@ impl<'a, P: RetryBy, A: Attempts, J, H> Core<'a, P, A, J, H> {
 
     #[inline]
     fn succeeded<M: Mode<A::Outcome>>(&mut self, outcome: A::Outcome) -> M::Output {
-        if let Some(setup) = self.by.setup() {
-            if let Some(budget) = &setup.budget {
-                budget.refund();
-            }
-            match &setup.operation {
-                Some(operation) => operation.succeeded(self.made),
-                None if self.made > 1 => metrics::unnamed().succeeded(self.made),
-                None => {}
-            }
-        } else if self.made > 1 {
-            metrics::unnamed().succeeded(self.made);
+        let setup = self.by.setup();
+        if let Some(budget) = setup.and_then(|setup| setup.budget.as_ref()) {
+            budget.refund();
+        }
+        // A first attempt without a name is not counted.
+        match setup.and_then(|setup| setup.operation.as_ref()) {
+            Some(operation) => operation.succeeded(self.made),
+            None if self.made > 1 => metrics::NAMELESS.succeeded(self.made),
+            None => {}
         }
         if self.ticket.is_some() {
             self.record_health(true);
@@ -457,7 +458,7 @@ impl<'a, P: RetryBy, A: Attempts, J, H> Core<'a, P, A, J, H> {
 
     fn operation(&self) -> &Operation {
         let named = self.by.setup().and_then(|setup| setup.operation.as_deref());
-        named.unwrap_or_else(|| metrics::unnamed())
+        named.unwrap_or(&metrics::NAMELESS)
     }
 
     fn operation_id(&self) -> Option<&'a str> {
@@ -478,7 +479,15 @@ impl<'a, P: RetryBy, A: Attempts, J, H> Core<'a, P, A, J, H> {
         match next {
             NextAction::Stop(stopped) => {
                 let reason = stopped.name();
-                tracing::warn!(operation, operation_id, attempt, class, "error.type" = error_type, reason, "gave up");
+                tracing::warn!(
+                    operation,
+                    operation_id,
+                    attempt,
+                    class,
+                    "error.type" = error_type,
+                    reason,
+                    "gave up"
+                );
                 self.operation().stopped(stopped);
             }
             NextAction::Wait(delay) => {

@@ -64,8 +64,8 @@ mod sleeper;
 pub mod testing;
 
 pub use call::{
-    Attempts, ByClass, ByError, ByOutcome, Guarded, Hook, Judge, Judged, Mode, NoHook, OnRetry, Plain, Reported,
-    RetryCall, Retryable, Retrying, When, retry,
+    Attempts, ByClass, ByError, ByOutcome, Direct, Guarded, Hook, Judge, Judged, Mode, NoHook, OnRetry,
+    Reported, RetryCall, Retryable, Retrying, retry,
 };
 pub use holdoff_policy::Classify;
 #[cfg(feature = "http")]
@@ -76,6 +76,6 @@ pub use layer::{CloneBy, CloneRequest, RetryLayer, RetryResponse, RetryService, 
 pub use middleware::RetryMiddleware;
 pub use outcome::{JudgedReport, Report, RetryError, StopReason};
 pub use requeue::{Backoff, Requeue, requeue_after};
-pub use retry::{Retry, RetryBy, Rules, Setup};
+pub use retry::{Retry, RetryBy, RetryRules, Setup};
 pub use shared::{RefreshFailed, Refresher, SharedBreaker};
 pub use sleeper::{Sleeper, ThreadSleeper, TokioSleeper};

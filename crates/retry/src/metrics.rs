@@ -3,10 +3,10 @@
 //! Every metric has the operation's name as a label, so use a small set of names. Success is counted per
 //! operation, not per attempt: the success rate is `success / (success + stopped)`.
 //!
-//! A [`Retry`](crate::Retry) resolves its counters of successes once, at its first success. Install the recorder before.
+//! A [`Retry`](crate::Retry) resolves its counter of successes at the first attempt once. Install the recorder before.
 
 use std::borrow::Cow;
-use std::sync::{LazyLock, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use holdoff_policy::Failure;
@@ -45,23 +45,21 @@ pub fn describe() {
     describe_histogram!(RETRY_AFTER_SECONDS, Unit::Seconds, "Waits requested by the server's Retry-After.");
 }
 
-/// The name of an operation, and the handles of its counters of successes.
+/// The name of an operation, and the handle of its commonest counter.
 #[derive(Debug)]
 pub(crate) struct Operation {
     name: SharedString,
-    /// The counter of each label, resolved by the first call that needs it. Its recorder must be installed by then.
-    successes: [OnceLock<Counter>; ATTEMPTS.len()],
+    /// The successes at the first attempt, resolved by the first of them. The recorder must be installed by then.
+    first_success: OnceLock<Counter>,
 }
 
-/// Returns the operation of calls without a name.
-pub(crate) fn unnamed() -> &'static Operation {
-    static OPERATION: LazyLock<Operation> = LazyLock::new(|| Operation::new(Cow::Borrowed(UNNAMED)));
-    &OPERATION
-}
+/// The operation of calls without a name.
+pub(crate) static NAMELESS: Operation =
+    Operation { name: SharedString::const_str(UNNAMED), first_success: OnceLock::new() };
 
 impl Operation {
     pub(crate) fn new(name: Cow<'static, str>) -> Self {
-        Self { name: name.into(), successes: [const { OnceLock::new() }; ATTEMPTS.len()] }
+        Self { name: name.into(), first_success: OnceLock::new() }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -70,10 +68,13 @@ impl Operation {
 
     #[inline]
     pub(crate) fn succeeded(&self, attempt: u32) {
-        let Some(handle) = self.successes.get(index(attempt)) else { return };
         let resolve =
             || counter!(SUCCESS_TOTAL, "operation" => self.name.clone(), "attempt" => bounded(attempt));
-        handle.get_or_init(resolve).increment(1);
+        if attempt == 1 {
+            self.first_success.get_or_init(resolve).increment(1)
+        } else {
+            resolve().increment(1)
+        }
     }
 
     pub(crate) fn stopped(&self, stopped: StopReason) {
@@ -99,15 +100,9 @@ impl Operation {
     }
 }
 
-/// The label values of attempt numbers.
-const ATTEMPTS: [&str; 11] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "more"];
-
-#[inline]
-fn index(attempt: u32) -> usize {
-    usize::try_from(attempt.saturating_sub(1)).unwrap_or(usize::MAX).min(ATTEMPTS.len() - 1)
-}
-
 /// Maps attempt numbers to a bounded set of label values.
 fn bounded(attempt: u32) -> &'static str {
-    ATTEMPTS.get(index(attempt)).copied().unwrap_or("more")
+    const NAMES: [&str; 11] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "more"];
+    let index = usize::try_from(attempt.saturating_sub(1)).unwrap_or(usize::MAX);
+    NAMES.get(index).copied().unwrap_or("more")
 }

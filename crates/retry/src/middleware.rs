@@ -126,7 +126,10 @@ impl<'a> Attempts for Requests<'a> {
         self.resends = resends.saturating_add(1);
         Box::pin(async move {
             // `can_repeat` prevents an attempt without a request.
-            let Some(request) = request else { return (Err(Error::middleware(unrepeatable())), extensions) };
+            let Some(request) = request else {
+                let error = std::io::Error::other("the request cannot be cloned for another attempt");
+                return (Err(Error::middleware(error)), extensions);
+            };
             let span = span(&request, resends);
             let result = next.run(request, &mut extensions).instrument(span.clone()).await;
             match &result {
@@ -158,10 +161,6 @@ fn span(request: &Request, resends: u32) -> tracing::Span {
         span.record("http.request.resend_count", display(resends));
     }
     span
-}
-
-fn unrepeatable() -> std::io::Error {
-    std::io::Error::other("the body of the request cannot be cloned for another attempt")
 }
 
 /// Classifies a result. The class describes the server's health; whether the request may be repeated is a separate property of the

@@ -201,7 +201,8 @@ impl<E> RetryError<E> {
     /// Returns the last error that an attempt returned, or the stop as an error of the same type.
     fn into_error_or(self, convert: impl FnOnce(RetryError<Infallible>) -> E) -> E {
         let Details { stopped, error, timed_out, attempts, elapsed } = *self.0;
-        error.unwrap_or_else(|| convert(Details { stopped, error: None, timed_out, attempts, elapsed }.into()))
+        error
+            .unwrap_or_else(|| convert(Details { stopped, error: None, timed_out, attempts, elapsed }.into()))
     }
 }
 

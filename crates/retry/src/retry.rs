@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use holdoff_policy::{Budget, ClassMap, Policy, PolicySet};
 
-use crate::call::{Attempts, Guarded, Judged, Plain, RetryCall, Retryable};
+use crate::call::{Attempts, Direct, Guarded, Judged, RetryCall, Retryable};
 use crate::metrics::Operation;
 use crate::{Refresher, SharedBreaker, Sleeper, TokioSleeper};
 
@@ -174,13 +174,15 @@ impl<S> Retry<S> {
 
 impl<S: Sleeper> Retry<S> {
     /// Makes attempts until one succeeds or there is no further attempt: `retry.run(call)` is `call.retry(&retry)`.
+    ///
+    /// Cancel-safe: dropping the future drops the attempt in flight and returns an unused retry to the budget.
     pub fn run<A: Attempts>(&self, call: A) -> RetryCall<'_, &Self, A> {
         call.retry(self)
     }
 }
 
 /// Rules for retries: a [`Policy`] or a [`Retry`], owned or by reference.
-pub trait Rules {
+pub trait RetryRules {
     /// Determines the result of a call.
     type Mode;
     /// Determines the result of a call with a [`judge`](RetryCall::judge).
@@ -193,7 +195,7 @@ pub trait Rules {
     fn setup(&self) -> Option<&Setup>;
 }
 
-/// [`Rules`] with a timer.
+/// [`RetryRules`] with a timer.
 ///
 /// `(&policy, sleeper)` adds a [`Sleeper`] to a policy, for a runtime other than tokio.
 #[diagnostic::on_unimplemented(
@@ -202,7 +204,7 @@ pub trait Rules {
     note = "use a `&Policy` or a `&Retry`; without the feature `tokio`, add a timer: `(&policy, smol::Timer::after)` or \
             `Retry::new(policy).sleeper(smol::Timer::after)`"
 )]
-pub trait RetryBy: Rules {
+pub trait RetryBy: RetryRules {
     /// The timer and the clock.
     type Sleeper: Sleeper;
 
@@ -210,9 +212,9 @@ pub trait RetryBy: Rules {
     fn sleeper(&self) -> &Self::Sleeper;
 }
 
-impl Rules for Policy {
-    type Mode = Plain;
-    type Judged = Plain;
+impl RetryRules for Policy {
+    type Mode = Direct;
+    type Judged = Direct;
 
     fn policy(&self) -> &Policy {
         self
@@ -232,7 +234,7 @@ impl RetryBy for Policy {
     }
 }
 
-impl<S> Rules for Retry<S> {
+impl<S> RetryRules for Retry<S> {
     type Mode = Guarded;
     type Judged = Judged;
 
@@ -255,7 +257,7 @@ impl<S: Sleeper> RetryBy for Retry<S> {
 
 macro_rules! through {
     ($($pointer:ty),+) => {$(
-        impl<R: Rules> Rules for $pointer {
+        impl<R: RetryRules> RetryRules for $pointer {
             type Mode = R::Mode;
             type Judged = R::Judged;
 
@@ -280,7 +282,7 @@ macro_rules! through {
 
 through!(&R, Arc<R>);
 
-impl<R: Rules, S> Rules for (R, S) {
+impl<R: RetryRules, S> RetryRules for (R, S) {
     type Mode = R::Mode;
     type Judged = R::Judged;
 
@@ -293,7 +295,7 @@ impl<R: Rules, S> Rules for (R, S) {
     }
 }
 
-impl<R: Rules, S: Sleeper> RetryBy for (R, S) {
+impl<R: RetryRules, S: Sleeper> RetryBy for (R, S) {
     type Sleeper = S;
 
     fn sleeper(&self) -> &S {

@@ -63,7 +63,13 @@ impl<O> Script<O> {
 ///
 /// An attempt that has to wait for something else is cut off at its time limit at once.
 #[derive(Clone, Debug, Default)]
-pub struct FakeTime(Arc<Mutex<Vec<Duration>>>);
+pub struct FakeTime(Arc<Mutex<Waits>>);
+
+#[derive(Debug, Default)]
+struct Waits {
+    waits: Vec<Duration>,
+    now: Duration,
+}
 
 impl FakeTime {
     /// Creates a clock at zero.
@@ -73,7 +79,7 @@ impl FakeTime {
 
     /// Returns the waits so far.
     pub fn waits(&self) -> Vec<Duration> {
-        self.0.lock().clone()
+        self.0.lock().waits.clone()
     }
 }
 
@@ -85,7 +91,7 @@ impl Sleeper for FakeTime {
     }
 
     fn now(&self) -> Duration {
-        self.0.lock().iter().sum()
+        self.0.lock().now
     }
 }
 
@@ -100,7 +106,9 @@ impl Future for FakeSleep {
     type Output = ();
 
     fn poll(self: std::pin::Pin<&mut Self>, _: &mut std::task::Context<'_>) -> std::task::Poll<()> {
-        self.time.0.lock().push(self.delay);
+        let mut time = self.time.0.lock();
+        time.waits.push(self.delay);
+        time.now = time.now.saturating_add(self.delay);
         std::task::Poll::Ready(())
     }
 }

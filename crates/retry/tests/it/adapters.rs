@@ -237,7 +237,8 @@ async fn an_open_breaker_returns_its_own_error() {
 /// A server that never responds may have acted: the key makes the second POST safe.
 #[tokio::test]
 async fn a_post_is_repeated_with_a_generated_idempotency_key() {
-    let (listener, keys) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), Arc::new(Mutex::new(Vec::new())));
+    let (listener, keys) =
+        (TcpListener::bind("127.0.0.1:0").await.unwrap(), Arc::new(Mutex::new(Vec::new())));
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let seen = Arc::clone(&keys);
     tokio::spawn(async move {
@@ -323,7 +324,11 @@ async fn the_tower_layers_breaker_refuses_without_calling() {
     let breaker = Arc::new(SharedBreaker::new(BreakerOptions { min_calls: 1, ..BreakerOptions::default() }));
     let service = RetryLayer::new(Retry::new(quick(1)).breaker(breaker), unless_200).layer(inner);
     let failed = service.clone().oneshot(()).await.unwrap_err();
-    assert_eq!(failed.error().unwrap().kind(), std::io::ErrorKind::ConnectionReset, "the error of the service");
+    assert_eq!(
+        failed.error().unwrap().kind(),
+        std::io::ErrorKind::ConnectionReset,
+        "the error of the service"
+    );
     let refused = service.oneshot(()).await.unwrap_err();
     assert!(matches!(refused.stopped(), StopReason::BreakerOpen { .. }), "{refused}");
     assert_eq!(calls.load(Ordering::SeqCst), 1);
@@ -346,8 +351,10 @@ async fn the_tower_layer_sends_a_request_that_cannot_be_cloned_once() {
 #[tokio::test]
 async fn the_tower_layer_has_the_options_of_its_set_up() {
     let time = FakeTime::new();
-    let set = PolicySet::from_toml("[policies.twice]\ngrowth = \"constant\"\ndelay = \"1s\"\nattempts = 2\n\
-                                    [operations]\n\"a\" = \"twice\"\n");
+    let set = PolicySet::from_toml(
+        "[policies.twice]\ngrowth = \"constant\"\ndelay = \"1s\"\nattempts = 2\n\
+                                    [operations]\n\"a\" = \"twice\"\n",
+    );
     let retry = Retry::for_operation(&set.unwrap(), "default", "a").attempt_timeout(Duration::from_secs(3));
     let (hanging, calls) = answering(vec![]);
     let layer = RetryLayer::new(retry.sleeper(time.clone()), unless_200);

@@ -10,8 +10,8 @@ use holdoff_policy::{
     Jitter, Policy, PolicySet, RetryAfter, retry_after_from_headers,
 };
 use holdoff_retry::{
-    Classify, Refresher, Requeue, Retry, RetryError, Retryable, Retrying, SharedBreaker, StopReason, blocking,
-    requeue_after, retry,
+    Classify, Refresher, Requeue, Retry, RetryError, Retryable, Retrying, SharedBreaker, StopReason,
+    blocking, requeue_after, retry,
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -225,8 +225,12 @@ async fn a_retry_that_the_breaker_refuses_is_not_charged_to_the_budget() {
     let budget = Arc::new(Budget::new(BudgetOptions { ratio: 0.0, burst: 5 }));
     let (policy, script) = (steady(4), Script::new((0..9).map(|_| fault(Class::Transient))));
     let policy = policy.to_builder().growth(Growth::constant(Duration::from_millis(1))).build().unwrap();
-    let failed =
-        Retry::new(&policy).breaker(Arc::clone(&breaker)).budget(Arc::clone(&budget)).run(|| script.call()).await.unwrap_err();
+    let failed = Retry::new(&policy)
+        .breaker(Arc::clone(&breaker))
+        .budget(Arc::clone(&budget))
+        .run(|| script.call())
+        .await
+        .unwrap_err();
     assert!(matches!(failed.stopped(), StopReason::BreakerOpen { .. }), "{failed}");
     assert_eq!((failed.attempts(), budget.left()), (1, 5));
     assert!(failed.error().is_some(), "the error of the only attempt is returned");
