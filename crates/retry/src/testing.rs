@@ -4,10 +4,10 @@
 //! use holdoff_policy::Policy;
 //! use holdoff_retry::Retryable;
 //! use holdoff_retry::testing::{FakeTime, Script};
-//! use std::io::ErrorKind;
+//! use std::io::{Error, ErrorKind};
 //!
-//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), std::io::Error> {
-//! let script = Script::new([Err(ErrorKind::ConnectionReset.into()), Ok("page")]);
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Error> {
+//! let script = Script::new([Err(Error::from(ErrorKind::ConnectionReset)), Ok("page")]);
 //! let time = FakeTime::new();
 //! let page = (|| script.call()).retry(&Policy::standard()).sleeper(time.clone()).await?;
 //! assert_eq!((page, script.calls(), time.waits().len()), ("page", 2, 1));
