@@ -38,11 +38,11 @@ async function callApi(method, path, body) {
 /** Submits a task. Its dedup key prevents a second task if the request is repeated. */
 const submit = (task) => callApi("POST", "/v1/tasks", { dedup: randomUUID(), ...task });
 
-/** Waits until a task has ended. */
+/** Waits until a task has ended, and returns it with its outputs. */
 async function waitFor(task) {
   for (let pause = 20; ; pause = Math.min(2000, pause * 1.5)) {
-    const view = await callApi("GET", `/v1/tasks/${task}`);
-    if (view.state !== "running") return view;
+    const { state } = await callApi("GET", `/v1/tasks/${task}`);
+    if (state !== "running") return callApi("GET", `/v1/tasks/${task}?payloads=true`);
     await sleep(pause * (0.5 + Math.random()));
   }
 }

@@ -50,12 +50,12 @@ def submit(task):
 
 
 def wait(task):
-    """Waits until a task has ended."""
+    """Waits until a task has ended, and returns it with its outputs."""
     pause = 0.02
-    while (task_view := call_api("GET", f"/v1/tasks/{task}"))["state"] == "running":
+    while call_api("GET", f"/v1/tasks/{task}")["state"] == "running":
         time.sleep(pause * random.uniform(0.5, 1.5))
         pause = min(2, pause * 1.5)
-    return task_view
+    return call_api("GET", f"/v1/tasks/{task}?payloads=true")
 
 
 class Lock:

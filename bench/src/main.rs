@@ -25,7 +25,7 @@ use row::Row;
 
 type Suite = fn() -> Vec<Row>;
 
-const SUITES: [(&str, Suite); 12] = [
+const SUITES: [(&str, Suite); 13] = [
     ("decide", policy::decide_rows),
     ("retry", retry::rows),
     ("budget", policy::budget_rows),
@@ -36,6 +36,7 @@ const SUITES: [(&str, Suite); 12] = [
     ("lock", lock::rows),
     ("queries", queries::rows),
     ("server", server::rows),
+    ("latency", server::latency::rows),
     ("council", council::rows),
     ("ledger", ledger::rows),
 ];

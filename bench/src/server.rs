@@ -5,6 +5,7 @@
 //! next request after the last response. The best of a few rounds counts, because a shared machine loses
 //! whole seconds.
 
+pub(crate) mod latency;
 mod load;
 mod soak;
 
@@ -22,6 +23,8 @@ pub(crate) use soak::soak;
 
 const ROUNDS: usize = 5;
 const CONNECTIONS: usize = 64;
+/// The history of a benchmark must not be pruned during the measurement.
+const KEEP_ALL: &[(&str, &str)] = &[("HOLDOFF_WORK_HISTORY_KEEP", "90d")];
 /// A task that no worker executes.
 const TASK: &str = r#"{"operation": "nothing", "payload": {"order": 17, "paid": true}}"#;
 const ROUND: Duration = Duration::from_secs(5);
@@ -74,7 +77,7 @@ fn measure(name: &str, url: &str) -> Result<Vec<Row>, String> {
     let mut best: Option<Load> = None;
     let mut errors = 0;
     for _ in 0..ROUNDS {
-        let load = Load::from_another_process(&daemon.address, CONNECTIONS, ROUND, TASK)?;
+        let load = Load::from_another_process(&daemon.address, CONNECTIONS, None, ROUND, TASK)?;
         eprintln!("server: {name}: {load}");
         errors += load.errors;
         if best.as_ref().is_none_or(|best| load.per_second > best.per_second) {
@@ -103,13 +106,17 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// Starts the daemon and waits until it serves.
     pub(crate) fn start(store: &str) -> Result<Self, String> {
+        Self::start_with(store, "warn", Stdio::inherit(), KEEP_ALL)
+    }
+
+    fn start_with(store: &str, filter: &str, log: Stdio, variables: &[(&str, &str)]) -> Result<Self, String> {
         let program = program()?;
         let mut process = Command::new(&program)
-            .args(["serve", "--json", "--listen", "127.0.0.1:0", "--log", "warn", "--store", store])
+            .args(["serve", "--json", "--listen", "127.0.0.1:0", "--log", filter, "--store", store])
             .env_remove("RUST_LOG")
-            // The history of the benchmark must not be pruned during the measurement.
-            .env("HOLDOFF_WORK_HISTORY_KEEP", "90d")
+            .envs(variables.iter().copied())
             .stdout(Stdio::piped())
+            .stderr(log)
             .spawn()
             .map_err(|error| format!("cannot run {}: {error}", program.display()))?;
         let output = process.stdout.take().ok_or("the pipe to the process is missing")?;

@@ -18,6 +18,7 @@ pub mod fault;
 pub mod fuzz;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
+mod pgbouncer;
 mod postgres;
 mod seeds;
 mod system;
@@ -26,6 +27,7 @@ mod system;
 pub const KUBECONFIG_VARIABLE: &str = "HOLDOFF_TEST_KUBECONFIG";
 
 pub use depth::{CONDITION_TIMEOUT, DEEP_VARIABLE, SKIPPED, is_deep, scaled, skip};
+pub use pgbouncer::PgBouncer;
 pub use postgres::{Options, Postgres, SHARED_VARIABLE};
 pub use seeds::{SEED_VARIABLE, SEEDS_VARIABLE, Seeds};
 pub use system::{BINARIES_VARIABLE, free_port, libfaketime, postgres_binaries};

@@ -24,8 +24,8 @@ usage: cargo xtask TASK
   tidy                  checks file lengths, dependencies between crates, wording, names of public types, paths in documents,
                         metrics, and the API listings
   bench [NAME] [--json] compares holdoff with its peers; NAME is one of decide, retry, budget, sim, work, store, space, lock,
-                        queries, server, council, ledger
-  soak [council|ledger|server] runs the long tests: ten million inputs for each fuzz target, ten minutes of chaos, ten
+                        queries, server, latency, council, ledger
+  soak [council|ledger|server] runs the long tests: ten million inputs for each fuzz target, ten minutes of chaos, forty
                         minutes of load, a hundred thousand seeds of the council and of the ledger
   soak jepsen           runs ledgers in network namespaces under four kinds of faults, ten minutes each, and checks the
                         histories of their clients; HOLDOFF_JEPSEN_SECONDS sets another length

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use holdoff_testbed::{libfaketime, postgres_binaries};
+use holdoff_testbed::{PgBouncer, libfaketime, postgres_binaries};
 
 use crate::run::{TaskResult, root};
 
@@ -18,7 +18,7 @@ struct Requirement {
     is_installed: fn() -> bool,
 }
 
-const REQUIREMENTS: [Requirement; 9] = [
+const REQUIREMENTS: [Requirement; 10] = [
     Requirement {
         what: "chromium",
         package: "chromium",
@@ -37,6 +37,12 @@ const REQUIREMENTS: [Requirement; 9] = [
         package: "postgresql",
         why: "for the tests on a real Postgres",
         is_installed: || postgres_binaries().is_some(),
+    },
+    Requirement {
+        what: "pgbouncer",
+        package: "pgbouncer",
+        why: "for the tests through a pooler",
+        is_installed: PgBouncer::is_installed,
     },
     Requirement {
         what: "libfaketime",

@@ -35,7 +35,7 @@ pub(crate) fn cargo_command(arguments: &[&str], environment: &[(&str, &str)]) ->
 /// Runs `cargo xtask bench`.
 pub(crate) fn bench(arguments: &[&str]) -> TaskResult {
     let names = || arguments.iter().filter(|argument| !argument.starts_with("--"));
-    if names().count() == 0 || names().any(|name| ["server", "queries"].contains(name)) {
+    if names().count() == 0 || names().any(|name| ["server", "latency", "queries"].contains(name)) {
         // These benchmarks run the release binary of the daemon.
         cargo(&["build", "--quiet", "--release", "--package", "holdoff-cli"], &[])?;
     }

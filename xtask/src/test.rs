@@ -18,13 +18,15 @@ use crate::run::{TaskResult, cargo};
 use crate::{n_minus_one, requirements, schemathesis, tidy};
 use build::Build;
 use catalogue::{Catalogue, Depth};
-pub(crate) use coverage::deep_tests;
 use report::Report;
 pub(crate) use request::{Request, USAGE};
 use runner::{Job, Load, Results, Runner};
 
 /// The core without the standard library and the executors without tokio: free of warnings.
 const PURE: [&str; 2] = ["holdoff-policy", "holdoff-retry"];
+
+/// The target of browsers, if it is installed.
+const BROWSER: &str = "wasm32-unknown-unknown";
 
 /// Engines alone. They leave shared code unused, so they must compile, but may warn.
 const ENGINES: [(&str, &str); 6] = [
@@ -131,6 +133,10 @@ fn deep_phases(build: &Build, report: &mut Report) -> TaskResult {
 fn features() -> TaskResult {
     for package in PURE {
         cargo(&["clippy", "--quiet", "-p", package, "--no-default-features", "--", "-D", "warnings"], &[])?;
+    }
+    let installed = std::process::Command::new("rustup").args(["target", "list", "--installed"]).output();
+    if installed.is_ok_and(|list| String::from_utf8_lossy(&list.stdout).contains(BROWSER)) {
+        cargo(&["check", "--quiet", "--target", BROWSER, "--no-default-features", "-p", PURE[1]], &[])?;
     }
     for (package, features) in ENGINES {
         let combination = ["-p", package, "--no-default-features", "--features", features];

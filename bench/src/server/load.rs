@@ -13,6 +13,8 @@ use crate::measure::now;
 
 /// The argument that makes this program act as the clients.
 const PART: &str = "as-clients";
+/// The part of a task that each request replaces by a number of its own.
+pub(super) const KEY: &str = "KKKKKKKKKKKKKKKK";
 /// Exceeds the size of a response.
 const ANSWER: usize = 16 * 1024;
 
@@ -34,15 +36,17 @@ impl fmt::Display for Load {
 }
 
 impl Load {
-    /// Sends tasks from another process.
+    /// Sends tasks from another process: this many a second, or as many as the daemon accepts.
     pub(super) fn from_another_process(
         address: &str,
         connections: usize,
+        per_second: Option<u32>,
         time: Duration,
         task: &str,
     ) -> Result<Self, String> {
         let this = std::env::current_exe().map_err(|error| error.to_string())?;
-        let arguments = [PART, address, &connections.to_string(), &time.as_millis().to_string(), task];
+        let (connections, rate) = (connections.to_string(), per_second.unwrap_or(0).to_string());
+        let arguments = [PART, address, &connections, &rate, &time.as_millis().to_string(), task];
         let output = Command::new(this).args(arguments).output().map_err(|error| error.to_string())?;
         let said = || format!("the clients failed: {}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).map_err(|_| said())
@@ -51,14 +55,14 @@ impl Load {
 
 /// Acts as the clients, if this process was started for that.
 pub(super) fn play(arguments: &[String]) -> Option<ExitCode> {
-    let [part, address, connections, millis, task] = arguments else { return None };
+    let [part, address, connections, rate, millis, task] = arguments else { return None };
     if part != PART {
         return None;
     }
     let time = Duration::from_millis(millis.parse().unwrap_or(0));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let load = runtime
-        .map(|runtime| runtime.block_on(send_all(address, connections.parse().unwrap_or(0), time, task)));
+    let (connections, rate) = (connections.parse().unwrap_or(0), rate.parse().unwrap_or(0));
+    let load = runtime.map(|runtime| runtime.block_on(send_all(address, connections, rate, time, task)));
     Some(match load.map(|load| serde_json::to_string(&load)) {
         Ok(Ok(text)) => {
             println!("{text}");
@@ -68,7 +72,7 @@ pub(super) fn play(arguments: &[String]) -> Option<ExitCode> {
     })
 }
 
-async fn send_all(address: &str, connections: usize, time: Duration, task: &str) -> Load {
+async fn send_all(address: &str, connections: u32, rate: u32, time: Duration, task: &str) -> Load {
     let length = task.len();
     let request = format!(
         "POST /v1/tasks HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n\
@@ -77,8 +81,9 @@ async fn send_all(address: &str, connections: usize, time: Duration, task: &str)
     let request: Arc<str> = request.into();
     let end = now() + time;
     let start = now();
+    let pause = (rate > 0).then(|| Duration::from_secs(connections.into()) / rate);
     let clients: Vec<_> = (0..connections)
-        .map(|_| tokio::spawn(client(address.to_owned(), Arc::clone(&request), end)))
+        .map(|number| tokio::spawn(client(number, address.to_owned(), Arc::clone(&request), pause, end)))
         .collect();
     let (mut waits, mut errors) = (Vec::new(), 0);
     for client in clients {
@@ -99,8 +104,16 @@ async fn send_all(address: &str, connections: usize, time: Duration, task: &str)
 }
 
 /// Returns the duration of each response, and the number of errors.
-async fn client(address: String, request: Arc<str>, end: Instant) -> (Vec<Duration>, u64) {
-    let (mut waits, mut errors) = (Vec::new(), 0);
+async fn client(
+    number: u32,
+    address: String,
+    request: Arc<str>,
+    pause: Option<Duration>,
+    end: Instant,
+) -> (Vec<Duration>, u64) {
+    let (mut waits, mut errors, mut sent) = (Vec::new(), 0, 0_u32);
+    let mut ticks = pause.map(tokio::time::interval);
+    let is_keyed = request.contains(KEY);
     let mut answer = vec![0; ANSWER];
     while now() < end {
         let Ok(mut stream) = TcpStream::connect(&address).await else {
@@ -110,8 +123,15 @@ async fn client(address: String, request: Arc<str>, end: Instant) -> (Vec<Durati
         };
         let _ = stream.set_nodelay(true);
         while now() < end {
+            if let Some(ticks) = &mut ticks {
+                ticks.tick().await;
+            }
+            sent += 1;
+            // As long as the part that it replaces.
+            let key = || format!("{:05}{number:03}{sent:08}", std::process::id() % 100_000);
+            let keyed = is_keyed.then(|| request.replace(KEY, &key()));
             let start = now();
-            match ask(&mut stream, request.as_bytes(), &mut answer).await {
+            match ask(&mut stream, keyed.as_deref().unwrap_or(&request).as_bytes(), &mut answer).await {
                 Some(true) => waits.push(start.elapsed()),
                 Some(false) => errors += 1,
                 None => {

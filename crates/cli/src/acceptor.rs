@@ -13,6 +13,7 @@ use holdoff_council::acceptor::{AcceptorService, Settings};
 use crate::args::{GlobalArgs, path_value, with_default};
 use crate::config::{FlagValue, load_config};
 use crate::error::CommandError;
+use crate::output;
 use crate::serve::start_log;
 use crate::signals::StopSignals;
 
@@ -81,7 +82,7 @@ pub(crate) fn run(args: &AcceptorArgs, global: &GlobalArgs) -> Result<ExitCode, 
 
 /// Prints the acceptor's identity. The first line is the `KEY@HOST:PORT` address to paste into other commands.
 fn print_greeting(acceptor: &AcceptorService, json: bool) -> std::io::Result<()> {
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     let (key, incarnation, address) = (acceptor.key(), acceptor.incarnation(), acceptor.address());
     let node = format!("{:032x}", NodeId::derive(key.as_bytes(), incarnation).0);
     if json {

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::config::load_config;
 use crate::error::{CommandError, EXIT_TEMPFAIL, EXIT_TIMEOUT};
+use crate::output::escaped;
 
 /// The variable with the daemon's URL, which `--url` overrides.
 pub(crate) const URL: &str = "HOLDOFF_URL";
@@ -62,15 +63,15 @@ pub(crate) struct ProblemDocument {
 
 impl ApiClient {
     /// Creates a client for the daemon's API under this path.
-    pub(crate) fn new(address: &str, path: &str, namespace: Option<&str>) -> Result<Self, CommandError> {
-        let wrong = |why: &str| CommandError::Usage(format!("invalid daemon URL {address:?}: {why}"));
-        let mut base = Url::parse(address).map_err(|error| wrong(&error.to_string()))?;
-        if !matches!(base.scheme(), "http" | "https") {
-            return Err(wrong("expected http:// or https://"));
-        }
+    pub(crate) fn new(
+        address: &DaemonAddress,
+        path: &str,
+        namespace: Option<&str>,
+    ) -> Result<Self, CommandError> {
+        let mut base = address.url.clone();
         base.set_path(&format!("{}{path}", base.path().trim_end_matches('/')));
         let http = Client::builder()
-            .default_headers(headers()?)
+            .default_headers(headers(address.api_token.as_deref())?)
             .timeout(TIMEOUT)
             .connect_timeout(CONNECT_TIMEOUT)
             // A daemon never redirects, and the API token must not reach another host.
@@ -143,8 +144,11 @@ impl ApiClient {
             return Ok(response);
         }
         let text = response.bytes().await.unwrap_or_default();
-        let problem = serde_json::from_slice(&text).unwrap_or_else(|_| ProblemDocument::from_intermediary());
-        Err(ApiError::Rejected(ProblemDocument { status: status.as_u16(), ..problem }))
+        let problem: ProblemDocument =
+            serde_json::from_slice(&text).unwrap_or_else(|_| ProblemDocument::from_intermediary());
+        // A problem is only shown, and by many commands.
+        let (title, detail) = (escaped(&problem.title), escaped(&problem.detail));
+        Err(ApiError::Rejected(ProblemDocument { status: status.as_u16(), title, detail, ..problem }))
     }
 
     fn send_error(&self, error: &reqwest::Error) -> ApiError {
@@ -168,15 +172,47 @@ impl ApiClient {
     }
 }
 
-/// Returns the daemon's URL: from the flag, the variable, or the daemon's own configuration file.
-pub(crate) fn address(named: Option<&str>, config: Option<&Path>) -> Result<String, CommandError> {
-    let variable = || std::env::var(URL).ok().filter(|url| !url.is_empty());
-    named.map(str::to_owned).or_else(variable).map_or_else(|| configured_address(config), Ok)
+/// The URL of a daemon, and the API token for it.
+pub(crate) struct DaemonAddress {
+    pub(crate) url: Url,
+    pub(crate) api_token: Option<String>,
 }
 
-/// Returns the API token from the environment, if it is set.
-pub(crate) fn api_token() -> Option<String> {
-    std::env::var(API_TOKEN).ok().filter(|token| !token.is_empty())
+/// Returns the daemon's URL: from the flag, the variable, or the daemon's own configuration file. The API token goes only
+/// to a daemon that the user names or to loopback, because anyone may have written the file, and never in clear over a
+/// network.
+pub(crate) fn address(named: Option<&str>, config: Option<&Path>) -> Result<DaemonAddress, CommandError> {
+    let variable = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
+    let named = named.map(str::to_owned).or_else(|| variable(URL));
+    let is_named = named.is_some();
+    let text = named.map_or_else(|| configured_address(config), Ok)?;
+    let wrong = |why: &str| CommandError::Usage(format!("invalid daemon URL {text:?}: {why}"));
+    let url = Url::parse(&text).map_err(|error| wrong(&error.to_string()))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(wrong("expected http:// or https://"));
+    }
+    let api_token = variable(API_TOKEN);
+    if api_token.is_some() && !is_loopback(&url) {
+        let origin = url.origin().ascii_serialization();
+        let refused = |why: &str| CommandError::Usage(format!("${API_TOKEN} is not sent to {origin}: {why}"));
+        if !is_named {
+            return Err(refused(&format!(
+                "the configuration names it; add --url or set ${URL} if it is your daemon"
+            )));
+        }
+        if url.scheme() != "https" {
+            return Err(refused(
+                "it would cross the network without TLS; use https://, or a tunnel to loopback",
+            ));
+        }
+    }
+    Ok(DaemonAddress { url, api_token })
+}
+
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
 /// Derives the URL from the configuration file, as seen from the same machine.
@@ -191,9 +227,9 @@ fn configured_address(config: Option<&Path>) -> Result<String, CommandError> {
     Ok(format!("{scheme}://{address}{}", settings.prefix))
 }
 
-fn headers() -> Result<HeaderMap, CommandError> {
+fn headers(api_token: Option<&str>) -> Result<HeaderMap, CommandError> {
     let mut headers = HeaderMap::new();
-    if let Some(token) = api_token() {
+    if let Some(token) = api_token {
         let wrong = |_| {
             CommandError::Usage(format!(
                 "${API_TOKEN} contains characters that are invalid in an API token; copy it again"

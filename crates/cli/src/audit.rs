@@ -8,7 +8,7 @@ use holdoff_server::AuditPage;
 
 use crate::args::{GlobalArgs, StoreArgs};
 use crate::error::CommandError;
-use crate::output::Table;
+use crate::output::{self, Table};
 use crate::store;
 
 #[derive(clap::Args, Debug)]
@@ -50,13 +50,13 @@ async fn list(args: &AuditArgs, global: &GlobalArgs) -> Result<ExitCode, Command
     let mut page = AuditPage::newest(*limit);
     (page.namespace, page.before) = (namespace.clone(), *before);
     let entries = store::open_tokens(&store).await?.audit(&page).await?;
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     if global.json {
         writeln!(out, "{}", serde_json::json!(entries))?;
         return Ok(ExitCode::SUCCESS);
     }
     if entries.is_empty() {
-        anstream::eprintln!("no audit entries");
+        note!("no audit entries");
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = Table::new(["id", "time", "actor", "action", "namespace", "object", "count", "request"]);
@@ -75,7 +75,7 @@ async fn list(args: &AuditArgs, global: &GlobalArgs) -> Result<ExitCode, Command
     table.print(&mut out)?;
     let is_full = u32::try_from(entries.len()).is_ok_and(|count| count >= *limit);
     if let Some(last) = entries.last().filter(|_| is_full) {
-        anstream::eprintln!("there may be more entries: add --before {}", last.id);
+        note!("there may be more entries: add --before {}", last.id);
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -5,7 +5,10 @@ mod settings;
 
 use std::collections::BTreeMap;
 use std::fmt;
+#[cfg(unix)]
+use std::fs::Metadata;
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 use holdoff::LoadError;
 use holdoff_council::acceptor::Settings as AcceptorSettings;
@@ -18,14 +21,43 @@ use holdoff_work::Settings as WorkSettings;
 pub(crate) use command::{ConfigCommand, run};
 
 use crate::error::CommandError;
+use crate::output::warn;
 
 /// The file that the command reads if the user names none.
 const DEFAULT_FILE: &str = "holdoff.toml";
 
-/// Returns the configuration file to use: the named file, or the default file in the current directory.
+/// Returns the configuration file to use: the named file, or the default file in the current directory if this user or
+/// root owns it. Another user's file could choose the daemon, the store and the credentials' destinations.
 pub(crate) fn find_file(named: Option<&Path>) -> Option<PathBuf> {
-    let here = || Path::new(DEFAULT_FILE).exists().then(|| DEFAULT_FILE.into());
-    named.map(Path::to_owned).or_else(here)
+    static WARNING: Once = Once::new();
+    if let Some(named) = named {
+        return Some(named.to_owned());
+    }
+    let here = Path::new(DEFAULT_FILE);
+    if here.exists() && !is_own(here) {
+        WARNING.call_once(|| {
+            warn(&format!(
+                "ignored {DEFAULT_FILE} in the current directory, because another user owns it; --config {DEFAULT_FILE} uses it"
+            ));
+        });
+        return None;
+    }
+    here.exists().then(|| here.to_owned())
+}
+
+/// Returns whether this user or root owns the file, and the link to it if it is one.
+#[cfg(unix)]
+fn is_own(path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let user = rustix::process::geteuid().as_raw();
+    let is_trusted =
+        |found: std::io::Result<Metadata>| found.is_ok_and(|found| [0, user].contains(&found.uid()));
+    is_trusted(path.metadata()) && is_trusted(path.symlink_metadata())
+}
+
+#[cfg(not(unix))]
+fn is_own(_: &Path) -> bool {
+    true
 }
 
 /// Loads the policies of the file to use. Without a file these are the presets.

@@ -148,7 +148,7 @@ impl CouncilContext<'_> {
         let is_current = self.council.catch_up(CATCH_UP_TIMEOUT.min(self.args.deadline)).await?;
         if !is_current {
             let status = self.council.status().await?;
-            anstream::eprintln!(
+            note!(
                 "no majority of the acceptors answered: the output shows the state after slot {} and may be outdated; \
                  `holdoff council status` shows the state of the acceptors",
                 status.applied

@@ -107,7 +107,7 @@ pub(crate) fn run(args: &DemoArgs, global: &GlobalArgs) -> Result<ExitCode, Comm
             if summary.inconsistencies.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         RunOutcome::Interrupted if args.once => {
-            anstream::eprintln!("interrupted before the summary");
+            note!("interrupted before the summary");
             ExitCode::from(EXIT_INTERRUPTED)
         }
         RunOutcome::Interrupted => ExitCode::SUCCESS,
@@ -131,10 +131,8 @@ async fn perform(
     let url = setup.server.url();
     if args.once {
         let (duration, seed) = (time(args.lasts), args.seed);
-        setup.moved.iter().for_each(|moved| anstream::eprintln!("{moved}"));
-        anstream::eprintln!(
-            "running for {duration} at {url} with seed {seed}, and until all accepted work is finished"
-        );
+        setup.moved.iter().for_each(|moved| note!("{moved}"));
+        note!("running for {duration} at {url} with seed {seed}, and until all accepted work is finished");
     } else {
         let info =
             RunInfo { url: &url, seed: args.seed, moved: setup.moved.as_deref(), kept: args.data.as_deref() };
@@ -170,10 +168,10 @@ fn remove_files(scratch: TempDir, kept: Option<&Path>) -> Result<(), CommandErro
         CommandError::Failed(format!("cannot remove {}: {error}; it is no longer needed", path.display()))
     })?;
     match kept {
-        None => anstream::eprintln!("removed {}", path.display()),
+        None => note!("removed {}", path.display()),
         Some(data) => {
             let data = data.display();
-            anstream::eprintln!("kept the store in {data}; `holdoff serve --data {data}` serves it");
+            note!("kept the store in {data}; `holdoff serve --data {data}` serves it");
         }
     }
     Ok(())

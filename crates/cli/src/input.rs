@@ -5,6 +5,7 @@ use std::io::{BufRead, IsTerminal, Read, Write};
 use serde_json::value::RawValue;
 
 use crate::error::CommandError;
+use crate::output;
 
 /// A limit above the maximum size of a payload.
 const MAX_BYTES: u64 = 17 << 20;
@@ -38,7 +39,7 @@ pub(crate) fn confirm(action: &str) -> Result<bool, CommandError> {
     if !std::io::stdin().is_terminal() {
         return Err(CommandError::Usage(format!("this would {action}; add --yes to confirm")));
     }
-    let mut err = anstream::stderr();
+    let mut err = output::stderr();
     write!(err, "This will {action}. Continue? [y/N] ")?;
     err.flush()?;
     let mut answer = String::new();

@@ -19,6 +19,7 @@ use serde_json::Value;
 use crate::api_client::{self, ApiClient};
 use crate::args::{GlobalArgs, heading};
 use crate::error::CommandError;
+use crate::output;
 
 #[derive(clap::Args, Debug)]
 #[command(
@@ -131,7 +132,7 @@ impl LedgerContext {
     /// Prints the response unchanged if the output format is JSON. Returns whether it did.
     fn print_json(&self, answer: &Value) -> Result<bool, CommandError> {
         if self.json {
-            writeln!(anstream::stdout(), "{answer}")?;
+            writeln!(output::stdout(), "{answer}")?;
         }
         Ok(self.json)
     }

@@ -6,6 +6,9 @@
 //! Each module of a command has the command's arguments, the function that runs it, and its output. [`args`] has the
 //! arguments that several commands share.
 
+#[macro_use]
+mod output;
+
 mod acceptor;
 mod admin;
 mod api_client;
@@ -18,7 +21,6 @@ mod error;
 mod input;
 mod ledger;
 mod lock;
-mod output;
 mod policy;
 mod serve;
 mod signals;
@@ -114,7 +116,7 @@ fn main() -> ExitCode {
         Err(error) if error.is_closed_pipe() => ExitCode::SUCCESS,
         Err(error) => {
             let style = output::style::ERROR;
-            anstream::eprintln!("{style}error:{style:#} {error}");
+            note!("{style}error:{style:#} {error}");
             error.code()
         }
     }

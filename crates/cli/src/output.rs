@@ -1,9 +1,13 @@
-//! Output: styles, tables, bars and human-readable times.
+//! Output: escaped text, styles, tables, bars and human-readable times.
+//!
+//! All text from stores, daemons and files passes through [`Output`], which escapes the characters that would act on the
+//! user's terminal.
 
+use std::fmt::Write as _;
 use std::io::Write;
 use std::time::Duration;
 
-use holdoff_policy::as_micros_u64;
+use holdoff_policy::{as_micros_u64, is_unprintable};
 
 use self::style::{BAR, FAINT, HEADING};
 
@@ -19,10 +23,77 @@ pub(crate) mod style {
     pub(crate) const BAR: Style = AnsiColor::Cyan.on_default();
 }
 
+/// The escape sequences of [`style`]. All others come from outside.
+const STYLES: [&str; 6] = ["\u{1b}[0m", "\u{1b}[1m", "\u{1b}[2m", "\u{1b}[31m", "\u{1b}[33m", "\u{1b}[36m"];
+
+/// A stream that escapes unprintable characters, except line feeds, tabs and the sequences of [`style`].
+pub(crate) struct Output<S: anstream::stream::RawStream>(anstream::AutoStream<S>);
+
+pub(crate) fn stdout() -> Output<std::io::Stdout> {
+    Output(anstream::AutoStream::auto(std::io::stdout()))
+}
+
+pub(crate) fn stderr() -> Output<std::io::Stderr> {
+    Output(anstream::AutoStream::auto(std::io::stderr()))
+}
+
+impl<S: anstream::stream::RawStream + anstream::stream::AsLockedWrite> Write for Output<S> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let text = String::from_utf8_lossy(bytes);
+        let (mut rest, mut escaped_text) = (&*text, String::with_capacity(text.len()));
+        while let Some(character) = rest.chars().next() {
+            let style = STYLES.into_iter().find(|style| rest.starts_with(style));
+            let (unchanged, after) = rest.split_at(style.map_or(character.len_utf8(), str::len));
+            if style.is_some() || matches!(character, '\n' | '\t') {
+                escaped_text.push_str(unchanged);
+            } else {
+                push_escaped(character, &mut escaped_text);
+            }
+            rest = after;
+        }
+        self.0.write_all(escaped_text.as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    /// Writes the text as a whole, so that no sequence is split.
+    fn write_fmt(&mut self, text: std::fmt::Arguments<'_>) -> std::io::Result<()> {
+        self.write_all(text.to_string().as_bytes())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Returns a text from outside on one line and without effect on a terminal. The escapes are those of JSON, so that JSON
+/// stays the same value.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut escaped_text = String::with_capacity(text.len());
+    text.chars().for_each(|character| push_escaped(character, &mut escaped_text));
+    escaped_text
+}
+
+fn push_escaped(character: char, into: &mut String) {
+    if is_unprintable(character) {
+        // Writing to a string cannot fail.
+        _ = write!(into, "\\u{:04x}", u32::from(character));
+    } else {
+        into.push(character);
+    }
+}
+
+/// Prints a line to stderr. Like `eprintln!`, but a closed stderr is no panic, and text from outside is escaped.
+macro_rules! note {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        _ = writeln!($crate::output::stderr(), $($text)*);
+    }};
+}
+
 /// Prints a warning to stderr.
 pub(crate) fn warn(message: &str) {
     let style = style::WARNING;
-    anstream::eprintln!("{style}warning:{style:#} {message}");
+    note!("{style}warning:{style:#} {message}");
 }
 
 /// Returns the width of the terminal, or 80 without one.
@@ -41,7 +112,13 @@ impl Table {
         Self { head: head.into_iter().map(Into::into).collect(), rows: Vec::new() }
     }
 
+    /// Adds a row. Its cells may contain text from outside.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().map(|cell| escaped(&cell)).collect());
+    }
+
+    /// Adds a row whose cells contain styles.
+    pub(crate) fn styled_row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());
     }
 
@@ -153,6 +230,19 @@ mod tests {
 
     fn plain(low: u64, high: u64) -> String {
         anstream::adapter::strip_str(&bar(low, high, 10, 10)).to_string()
+    }
+
+    #[test]
+    fn foreign_text_is_escaped_and_styles_are_kept() {
+        let (mut written, style) = (Vec::new(), style::ERROR);
+        let foreign = "\u{1b}]52;c;eA==\u{7}\u{1b}[8m";
+        let mut out = Output(anstream::AutoStream::always(&mut written));
+        writeln!(out, "{style}a{style:#}\tß {foreign} \u{202e}\u{9b}8m\r").unwrap();
+        assert_eq!(
+            String::from_utf8(written).unwrap(),
+            format!("{style}a{style:#}\tß \\u001b]52;c;eA==\\u0007\\u001b[8m \\u202e\\u009b8m\\u000d\n")
+        );
+        assert_eq!(escaped("a\n\u{1b}[1mb"), "a\\u000a\\u001b[1mb");
     }
 
     #[test]

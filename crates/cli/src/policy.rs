@@ -17,6 +17,7 @@ use holdoff_policy::{Policy, PolicySet};
 use crate::args::{GlobalArgs, StoreArgs};
 use crate::config::{find_policy, load_policies};
 use crate::error::CommandError;
+use crate::output;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum PolicyCommand {
@@ -90,7 +91,7 @@ fn block_on(command: impl Future<Output = Result<(), CommandError>>) -> Result<(
 /// Prints the policy that an operation uses.
 fn show_selected(set: &PolicySet, namespace: &str, operation: &str, json: bool) -> Result<(), CommandError> {
     let (name, policy) = set.policy_for(namespace, operation);
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     if json {
         let answer = serde_json::json!({ "operation": operation, "namespace": namespace, "policy": name });
         writeln!(out, "{answer}")?;
@@ -101,7 +102,7 @@ fn show_selected(set: &PolicySet, namespace: &str, operation: &str, json: bool) 
 }
 
 fn show(name: &str, policy: &Policy, json: bool) -> Result<(), CommandError> {
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     if json {
         // The canonical text is already JSON.
         writeln!(

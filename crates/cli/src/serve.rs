@@ -17,6 +17,7 @@ pub(crate) use log::start as start_log;
 use crate::args::{GlobalArgs, StoreArgs, path_value, with_default};
 use crate::config::{self, Config, FlagValue, load_config};
 use crate::error::CommandError;
+use crate::output;
 use crate::store;
 
 /// The arguments of `holdoff serve`. Each flag overrides a key of the file's `[server]`.
@@ -48,11 +49,11 @@ pub(crate) struct ServeArgs {
     require_token: bool,
 
     /// TLS certificate as PEM; the daemon reloads it when the file changes
-    #[arg(long, value_name = "FILE", requires = "tls_key", value_hint = ValueHint::FilePath, help_heading = SECURITY)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = SECURITY)]
     tls_cert: Option<PathBuf>,
 
     /// Private key of the TLS certificate as PEM
-    #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = ValueHint::FilePath, help_heading = SECURITY)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = SECURITY)]
     tls_key: Option<PathBuf>,
 
     /// Serve without TLS on a non-loopback address, behind a proxy that terminates TLS
@@ -174,7 +175,7 @@ fn ledger(config: &Config, store: &StoreUrl) -> Option<holdoff_ledger::runtime::
 
 /// Prints the addresses of the daemon and the origin of its policies.
 fn print_greeting(server: &Server, file: Option<&str>, json: bool) -> std::io::Result<()> {
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     let version = env!("CARGO_PKG_VERSION");
     let (url, store) = (server.url(), server.store());
     let acceptor = server.acceptor().map(|acceptor| format!("{}@{}", acceptor.key(), acceptor.address()));

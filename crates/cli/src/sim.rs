@@ -158,9 +158,7 @@ const MAX_CONCURRENT_CLIENTS: u32 = 40_000_000;
 fn strategy(set: &PolicySet, name: &str) -> Result<Strategy, CommandError> {
     if let Some(policy) = set.policy(name) {
         if LAB_STRATEGIES.iter().any(|(lab, _)| *lab == name) {
-            anstream::eprintln!(
-                "note: {name} is the policy of the configuration file, not the strategy of the lab"
-            );
+            note!("note: {name} is the policy of the configuration file, not the strategy of the lab");
         }
         return Ok(Strategy::policy(name, (**policy).clone()));
     }

@@ -10,7 +10,7 @@ use holdoff_server::{AuditEvent, NewToken, TokenRecord, TokenScope, TokenStore};
 
 use crate::args::{GlobalArgs, StoreArgs};
 use crate::error::CommandError;
-use crate::output::Table;
+use crate::output::{self, Table};
 use crate::store;
 
 #[derive(clap::Args, Debug)]
@@ -92,24 +92,24 @@ async fn create(tokens: &TokenStore, args: &CreateArgs, json: bool) -> Result<()
         AuditEvent::new("token.create", format!("{id} {} {}", args.scope, args.name)).by(store::ACTOR);
     let event = args.namespace.iter().fold(event, AuditEvent::in_namespace);
     tokens.record(&event).await?;
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     if json {
         let mut answer = serde_json::json!(issued.record);
         answer.as_object_mut().map(|answer| answer.insert("token".to_owned(), issued.token.into()));
         return Ok(writeln!(out, "{answer}")?);
     }
     writeln!(out, "{}", issued.token)?;
-    anstream::eprintln!("Created API token {id}. Save it now: the store keeps only its hash.");
+    note!("Created API token {id}. Save it now: the store keeps only its hash.");
     Ok(())
 }
 
 fn list(tokens: &[TokenRecord], json: bool) -> Result<(), CommandError> {
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     if json {
         return Ok(writeln!(out, "{}", serde_json::json!(tokens))?);
     }
     if tokens.is_empty() {
-        anstream::eprintln!("no API tokens");
+        note!("no API tokens");
         return Ok(());
     }
     let shown = |moment: Option<holdoff_work::Moment>| moment.map_or_else(String::new, |m| m.to_string());
@@ -137,7 +137,7 @@ async fn revoke(tokens: &TokenStore, id: &str, json: bool) -> Result<(), Command
         )));
     }
     tokens.record(&AuditEvent::new("token.revoke", id).by(store::ACTOR)).await?;
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     if json {
         return Ok(writeln!(out, "{}", serde_json::json!({ "id": id, "revoked": true }))?);
     }

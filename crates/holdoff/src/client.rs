@@ -36,6 +36,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdoff_policy::Policy;
+use holdoff_retry::Retry;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 
 pub use error::{Error, ProblemDetails};
@@ -60,7 +61,7 @@ struct Shared {
     http: reqwest::Client,
     /// The URL of the daemon, without a trailing slash.
     address: String,
-    policy: Policy,
+    retry: Retry,
 }
 
 impl Client {
@@ -138,6 +139,7 @@ impl ClientBuilder {
             .build()
             .map_err(|why| Error::HttpClient(why.into()))?;
         let address = self.address.trim_end_matches('/').to_owned();
-        Ok(Client { shared: Arc::new(Shared { http, address, policy: self.policy }) })
+        let retry = Retry::new(self.policy).operation("holdoff.client");
+        Ok(Client { shared: Arc::new(Shared { http, address, retry }) })
     }
 }

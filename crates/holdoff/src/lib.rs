@@ -5,7 +5,7 @@
 //! | module | feature | purpose |
 //! |---|---|---|
 //! | [`policy`] | always | decides when to retry: one pure function |
-//! | [`retry`] | `retry` (default) | retries inside a process; `tower` and `reqwest` add adapters |
+//! | [`retry`] | `retry` (default) | retries inside a process; `tower` and `reqwest-middleware` add adapters, `reqwest`, `hyper`, `sqlx` and `tonic` classes of errors |
 //! | `work` | `work` | durable tasks made of steps, on SQLite or Postgres |
 //! | `lock` | `lock` | mutual exclusion: leases with fencing tokens; `kubernetes` adds a store in Kubernetes Leases |
 //! | `ledger` | `ledger` | a replicated log with one leader and one history; stores locks too |
@@ -43,7 +43,7 @@ pub use holdoff_work as work;
 pub use load::{LoadError, load, load_with};
 
 /// Compiles the examples of the documentation pages.
-#[cfg(all(doctest, feature = "reqwest"))]
+#[cfg(all(doctest, feature = "reqwest-middleware"))]
 mod pages {
     #[doc = include_str!("../../../README.md")]
     struct Readme;

@@ -43,6 +43,8 @@ pub struct Head {
     pub done: StateHash,
     /// The approximate size of the whole state, which limits what a node accepts as its content.
     pub bytes: u64,
+    /// The size of all entries so far, in bytes, which determines when the nodes take snapshots.
+    pub written: u64,
 }
 
 impl Head {

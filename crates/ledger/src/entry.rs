@@ -110,7 +110,17 @@ pub(crate) fn link<G: AppData, D: AppData, A: AppData>(
     slot: Slot,
     entry: &log::Entry<Transaction<G, D, A>>,
 ) -> Option<Hash> {
-    Some(chain(before, slot, written(entry)?.0))
+    link_sized(before, slot, entry).map(|(hash, _)| hash)
+}
+
+/// Returns the hash of a slot, as [`link`] does, and the encoded size of its entry in bytes.
+pub(crate) fn link_sized<G: AppData, D: AppData, A: AppData>(
+    before: Hash,
+    slot: Slot,
+    entry: &log::Entry<Transaction<G, D, A>>,
+) -> Option<(Hash, u64)> {
+    let (here, bytes) = written(entry)?;
+    Some((chain(before, slot, here), bytes as u64))
 }
 
 /// Returns the hash of an index from the hash of the previous index and the hash of the entry alone.

@@ -96,6 +96,8 @@ pub struct Ledger<M: ReplicatedMachine, N> {
     pending: BTreeMap<TxId, Pending<M::Goal>>,
     /// The last applied entries, which this node serves to nodes that miss them.
     pub(crate) history: VecDeque<LogEntry<M>>,
+    /// The size of all entries up to and including each entry of the history.
+    history_ends: VecDeque<u64>,
     pub(crate) certificates: BTreeMap<Slot, Certificate>,
     signature_shares: SignatureShares,
     proofs: Proofs<M>,
@@ -158,6 +160,7 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
             leader_state: None,
             pending: BTreeMap::new(),
             history: VecDeque::new(),
+            history_ends: VecDeque::new(),
             certificates: BTreeMap::new(),
             signature_shares: SignatureShares::default(),
             proofs,
@@ -407,8 +410,9 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
         while self.divergence.is_none() && self.state.index < self.log.store().decided() {
             let slot = self.state.index.next();
             let Some(entry) = self.log.store().entry(slot).cloned() else { return };
+            let before = self.state.written;
             self.apply(slot, entry);
-            self.take_snapshot();
+            self.take_snapshot(before);
         }
         if self.state.index > before {
             self.sign_head_if_due();
@@ -421,6 +425,7 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
         let before = std::mem::replace(&mut self.state, state).index;
         self.leader_state = None;
         self.history.clear();
+        self.history_ends.clear();
         self.end_done();
         self.note_skipped(before);
         self.merge_configuration_certificates();
@@ -441,17 +446,25 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
                     self.end(value.tx_id);
                 }
                 self.history.push_back(entry);
+                self.history_ends.push_back(self.state.written);
                 self.forget();
             }
             Err(divergence) => self.stop(divergence),
         }
     }
 
-    /// Keeps the last `kept` entries and all entries that the log has, and the certificates for them.
+    /// Keeps the last `kept` entries, up to `kept_bytes`, and all entries that the log has, and the certificates for
+    /// them.
     fn forget(&mut self) {
         let base = self.log.store().snapshot().last.slot;
-        while self.history.len() > self.options.kept && self.first_kept() <= base {
+        while self.first_kept() <= base {
+            let after_first =
+                self.history_ends.front().map_or(0, |end| self.state.written.saturating_sub(*end));
+            if self.history.len() <= self.options.kept && after_first <= self.options.kept_bytes as u64 {
+                break;
+            }
             self.history.pop_front();
+            self.history_ends.pop_front();
         }
         let first = self.first_kept();
         while self.certificates.first_key_value().is_some_and(|(index, _)| *index < first) {

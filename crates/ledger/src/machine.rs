@@ -86,8 +86,11 @@ pub trait StateMachine: Default + Clone {
     /// Returns the hash of the state with the overlay applied.
     fn hash(&self, over: &Self::Overlay) -> StateHash;
 
-    /// Returns the approximate size of the state, in bytes. Equal states have equal sizes.
-    fn bytes(&self) -> u64;
+    /// Returns the approximate size of the state with the overlay applied, in bytes. Equal states have equal sizes.
+    fn bytes(&self, over: &Self::Overlay) -> u64;
+
+    /// Returns the bytes that a diff adds to the state; negative if it removes more than it adds.
+    fn growth(diff: &Self::Diff) -> i64;
 
     /// Encodes the whole state without uncommitted diffs, in chunks that exceed the limit by one row at most. Equal states
     /// have equal chunks.
@@ -139,6 +142,14 @@ pub enum GoalError {
     TooMuch {
         /// The limited resource.
         what: String,
+        /// The limit.
+        most: u64,
+    },
+    /// The state would exceed its limit.
+    #[error(
+        "the ledger is full: its state may have {most} bytes; delete values, or raise `max_state` in [ledger] on all nodes"
+    )]
+    Full {
         /// The limit.
         most: u64,
     },

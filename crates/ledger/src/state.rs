@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::certificate::{Certificate, Head};
 use crate::dedup::{DedupLimits, Done, DoneRows, TxPosition};
-use crate::entry::{Hash, LogEntry, ReplicatedMachine, TxId, link};
+use crate::entry::{Hash, LogEntry, ReplicatedMachine, TxId, link_sized};
 use crate::machine::{BadSnapshot, DiffMismatch, GoalError, StateHash};
 
 /// A machine, the index of its last applied entry, and the transactions that it remembers.
@@ -18,6 +18,8 @@ pub struct State<M: ReplicatedMachine> {
     pub(crate) machine: M,
     pub(crate) index: Slot,
     pub(crate) hash: Hash,
+    /// The size of all entries so far, in bytes.
+    pub(crate) written: u64,
     /// The term of the leader that created the last entry.
     term: Term,
     /// The first index that `voters` decide.
@@ -34,6 +36,7 @@ pub struct Checkpoint {
     pub(crate) machine: StateHash,
     pub(crate) done: StateHash,
     pub(crate) bytes: u64,
+    pub(crate) written: u64,
     /// The number of chunks of the content.
     pub(crate) chunks: u64,
     /// The certificate of this state, or `None` if no majority has signed it yet.
@@ -65,6 +68,7 @@ pub(crate) fn head_of(snapshot: &SnapshotDescription) -> Head {
         machine: state.machine,
         done: state.done,
         bytes: state.bytes,
+        written: state.written,
     }
 }
 
@@ -151,7 +155,7 @@ impl<M: ReplicatedMachine> State<M> {
     pub fn new(voters: Configuration, dedup: DedupLimits) -> Self {
         let (machine, index, hash) = (M::default(), Slot(0), Hash::default());
         let (term, start, done) = (Term::none(), Slot(1), Done::new(dedup));
-        Self { machine, index, hash, term, start, voters, done }
+        Self { machine, index, hash, written: 0, term, start, voters, done }
     }
 
     /// Returns the machine in its current state.
@@ -187,11 +191,11 @@ impl<M: ReplicatedMachine> State<M> {
     /// Applies the next entry.
     pub fn apply(&mut self, slot: Slot, entry: &LogEntry<M>) -> Result<(), Divergence> {
         let mut over = M::Overlay::default();
-        let hash = self.fits(slot, entry)?;
+        let link = self.fits(slot, entry)?;
         if let EntryPayload::Value(value) = &entry.payload {
             self.machine.stage(&mut over, value.diff.clone())?;
         }
-        self.settle(slot, hash, entry, &mut over)
+        self.settle(slot, link, entry, &mut over)
     }
 
     /// Applies the next entry, whose diff is the oldest diff of this overlay.
@@ -201,20 +205,20 @@ impl<M: ReplicatedMachine> State<M> {
         entry: &LogEntry<M>,
         over: &mut M::Overlay,
     ) -> Result<(), Divergence> {
-        let hash = self.fits(slot, entry)?;
-        let EntryPayload::Value(value) = &entry.payload else { return self.settle(slot, hash, entry, over) };
+        let link = self.fits(slot, entry)?;
+        let EntryPayload::Value(value) = &entry.payload else { return self.settle(slot, link, entry, over) };
         self.machine.commit_oldest(over)?;
         if self.machine.hash(&M::Overlay::default()) != value.state_hash {
             return Err(Divergence::OtherState(slot));
         }
-        self.advance(slot, hash, entry);
+        self.advance(slot, link, entry);
         Ok(())
     }
 
     fn settle(
         &mut self,
         slot: Slot,
-        hash: Hash,
+        link: (Hash, u64),
         entry: &LogEntry<M>,
         over: &mut M::Overlay,
     ) -> Result<(), Divergence> {
@@ -224,12 +228,12 @@ impl<M: ReplicatedMachine> State<M> {
             }
             self.machine.commit_oldest(over)?;
         }
-        self.advance(slot, hash, entry);
+        self.advance(slot, link, entry);
         Ok(())
     }
 
-    /// Checks that this is the next entry, and returns its hash.
-    fn fits(&self, slot: Slot, entry: &LogEntry<M>) -> Result<Hash, Divergence> {
+    /// Checks that this is the next entry, and returns its hash and its size.
+    fn fits(&self, slot: Slot, entry: &LogEntry<M>) -> Result<(Hash, u64), Divergence> {
         let next = self.index.next();
         if slot != next {
             return Err(Divergence::Gap { next, found: slot });
@@ -245,11 +249,12 @@ impl<M: ReplicatedMachine> State<M> {
                 return Err(Divergence::Twice(slot));
             }
         }
-        link(self.hash, slot, entry).ok_or(Divergence::Fork(slot))
+        link_sized(self.hash, slot, entry).ok_or(Divergence::Fork(slot))
     }
 
-    fn advance(&mut self, slot: Slot, hash: Hash, entry: &LogEntry<M>) {
+    fn advance(&mut self, slot: Slot, (hash, bytes): (Hash, u64), entry: &LogEntry<M>) {
         (self.index, self.hash, self.term) = (slot, hash, entry.term);
+        self.written = self.written.saturating_add(bytes);
         match &entry.payload {
             EntryPayload::Value(value) => {
                 self.done.add(TxPosition::only(slot), value.tx_id, value.result.clone());
@@ -261,14 +266,14 @@ impl<M: ReplicatedMachine> State<M> {
 
     /// Returns the description of the whole state, without a proof, and its content.
     pub(crate) fn checkpoint(&self) -> (Checkpoint, SnapshotContent<M>) {
-        let Head { hash, machine, done, bytes, .. } = self.head();
-        let checkpoint = Checkpoint { hash, machine, done, bytes, ..Checkpoint::default() };
+        let Head { hash, machine, done, bytes, written, .. } = self.head();
+        let checkpoint = Checkpoint { hash, machine, done, bytes, written, ..Checkpoint::default() };
         (checkpoint, SnapshotContent { machine: self.machine.clone(), done: self.done.rows() })
     }
 
     /// Returns the approximate size of the state, in bytes: equal on all nodes at the same index.
     pub(crate) fn bytes(&self) -> u64 {
-        self.machine.bytes().saturating_add(self.done.bytes())
+        self.machine.bytes(&M::Overlay::default()).saturating_add(self.done.bytes())
     }
 
     /// Returns the head of the applied history.
@@ -282,6 +287,7 @@ impl<M: ReplicatedMachine> State<M> {
             machine: self.machine.hash(&M::Overlay::default()),
             done: self.done.hash(),
             bytes: self.bytes(),
+            written: self.written,
         }
     }
 
@@ -308,7 +314,8 @@ impl<M: ReplicatedMachine> State<M> {
         let log::LogId { slot: index, term } = snapshot.last;
         let (start, voters) = (snapshot.start, snapshot.configuration.clone());
         let done = Done::of(done, index, dedup).ok_or(Divergence::OtherContent(index))?;
-        Ok(Self { machine, index, hash: snapshot.state.hash, term, start, voters, done })
+        let log::Snapshot { state: Checkpoint { hash, written, .. }, .. } = *snapshot;
+        Ok(Self { machine, index, hash, written, term, start, voters, done })
     }
 }
 
@@ -318,7 +325,7 @@ mod tests {
     use holdoff_paxos::log::Term;
 
     use super::*;
-    use crate::entry::{LogEntry, Transaction};
+    use crate::entry::{LogEntry, Transaction, link};
     use crate::machine::{Command, Facts, Key, KeyValue, Overlay, StateMachine, Value};
 
     fn voters() -> Configuration {

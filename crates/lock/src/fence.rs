@@ -151,7 +151,7 @@ pub mod postgres {
     //! # Ok(()) }
     //! ```
 
-    use holdoff_sql::{Component, Migration};
+    use holdoff_sql::{Component, Migration, SchemaChange};
     use sqlx::PgConnection;
 
     use super::{FenceError, check_token, number};
@@ -162,11 +162,13 @@ pub mod postgres {
         migrations: &[Migration {
             version: 1,
             breaks_before: 1,
-            sql: "create table holdoff.fences (
+            change: SchemaChange::Statements(
+                "create table holdoff.fences (
                 digest bytea primary key,
                 token bigint not null,
                 passed_at timestamptz not null
             ) with (fillfactor = 50)",
+            ),
         }],
     };
 
@@ -183,7 +185,9 @@ pub mod postgres {
             on conflict (digest) do update set token = greatest(f.token, excluded.token),
                 passed_at = case when f.token <= excluded.token then excluded.passed_at else f.passed_at end
             returning token";
+        // The caller's connection may be a pooler's, so the statement has no name.
         let highest: i64 = sqlx::query_scalar(query)
+            .persistent(false)
             .bind(key.digest().as_slice())
             .bind(number(token))
             .fetch_one(connection)
@@ -212,7 +216,7 @@ pub mod sqlite {
     //! # Ok(()) }
     //! ```
 
-    use holdoff_sql::{Component, Migration};
+    use holdoff_sql::{Component, Migration, SchemaChange};
     use sqlx::{SqliteConnection, SqlitePool};
 
     use super::{FenceError, check_token, number};
@@ -223,7 +227,9 @@ pub mod sqlite {
         migrations: &[Migration {
             version: 1,
             breaks_before: 1,
-            sql: "create table holdoff_fences (digest blob primary key, token integer not null) strict, without rowid",
+            change: SchemaChange::Statements(
+                "create table holdoff_fences (digest blob primary key, token integer not null) strict, without rowid",
+            ),
         }],
     };
 

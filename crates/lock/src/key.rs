@@ -3,6 +3,7 @@
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
+use holdoff_policy::is_unprintable;
 use sha2::{Digest as _, Sha256};
 
 /// The maximum length of a key in bytes.
@@ -36,12 +37,18 @@ pub enum InvalidKey {
     /// The namespace is empty or too long.
     #[error("the namespace has {0} bytes, and must have 1 to {MAX_NAMESPACE_BYTES} bytes")]
     Namespace(usize),
+    /// The namespace contains a control or bidi character.
+    #[error("the namespace {0:?} contains {1:?}, and must not contain control or bidi characters")]
+    Unprintable(String, char),
 }
 
 impl LockKey {
     /// Returns the key of these bytes.
     pub fn new(namespace: &str, bytes: impl AsRef<[u8]>) -> Result<Self, InvalidKey> {
         let bytes = bytes.as_ref();
+        if let Some(character) = namespace.chars().find(|character| is_unprintable(*character)) {
+            return Err(InvalidKey::Unprintable(namespace.to_owned(), character));
+        }
         match (namespace.len(), bytes.len()) {
             (length, _) if length == 0 || length > MAX_NAMESPACE_BYTES => Err(InvalidKey::Namespace(length)),
             (_, 0) => Err(InvalidKey::Empty),
@@ -116,7 +123,7 @@ fn readable(bytes: &[u8]) -> String {
     let mut shown = String::new();
     for chunk in bytes.utf8_chunks() {
         for letter in chunk.valid().chars() {
-            if letter.is_control() {
+            if is_unprintable(letter) {
                 shown.extend(letter.escape_default());
             } else {
                 shown.push(letter);
@@ -149,6 +156,13 @@ mod tests {
         assert!(LockKey::new("default", vec![0_u8; MAX_KEY_BYTES + 1]).is_err());
         let key = LockKey::new("default", [b'a', 0, 0xff, b'\n']).unwrap();
         assert_eq!(key.readable(), "a\\u{0}\\xff\\n");
+        assert_eq!(LockKey::new("a", "a\u{202e}b").unwrap().readable(), "a\\u{202e}b");
+        for namespace in ["a\n", "\u{1b}[2J", "a\u{202e}b"] {
+            assert!(
+                matches!(LockKey::new(namespace, "a"), Err(InvalidKey::Unprintable(..))),
+                "{namespace:?}"
+            );
+        }
         let long = LockKey::new("default", [0xff; 10_000]).unwrap();
         assert!(long.readable().len() < MAX_READABLE_BYTES + 20, "{}", long.readable().len());
     }

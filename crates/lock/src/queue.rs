@@ -112,3 +112,31 @@ impl fmt::Debug for QueuePosition {
         f.debug_struct("QueuePosition").field("is_head", &self.is_head()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_head_and_one_waiting_member_probe_and_the_queue_ends_with_its_last_member() {
+        let (queues, key) = (LocalQueues::default(), LockKey::new("a", "b").unwrap());
+        let join = || queues.join(&key, 2);
+        let (mut first, mut second, mut third) = (join().unwrap(), join().unwrap(), join().unwrap());
+        assert!(matches!(join(), Err(Error::TooManyWaiters { limit: 2 })));
+        assert_eq!(
+            format!("{first:?} {second:?}"),
+            "QueuePosition { is_head: true, .. } QueuePosition { is_head: false, .. }"
+        );
+        for _ in 0..2 {
+            let probes = [&mut first, &mut second, &mut third].map(QueuePosition::should_probe);
+            assert_eq!(probes, [true, true, false]);
+        }
+        assert_eq!(queues.members(&key), 3);
+        drop(first);
+        assert_eq!(queues.members(&key), 2);
+        second.wait_for_head().await;
+        assert!(second.is_head() && third.should_probe(), "the new head leaves the probe to the next member");
+        drop((second, third));
+        assert!(queues.0.lock().is_empty());
+    }
+}

@@ -255,8 +255,12 @@ mod tests {
         let token = Token::new(granted(acquire(&mut row, 1, Duration::ZERO)));
         assert!(row.renew(nonce(1), token, SECOND, SECOND * 5));
         assert_eq!(granted(acquire(&mut row, 2, SECOND * 7)), 2);
-        assert!(!row.renew(nonce(1), token, SECOND, SECOND * 7));
-        assert_eq!(row.release(nonce(1), token, SECOND * 7), None, "another nonce holds the lock");
+        for stale in [token, row.token()] {
+            assert!(!row.renew(nonce(1), stale, SECOND, SECOND * 7));
+            assert_eq!(row.release(nonce(1), stale, SECOND * 7), None, "another nonce holds the lock");
+        }
+        assert!(!row.renew(nonce(2), token, SECOND, SECOND * 7), "the token is of an earlier grant");
+        assert_eq!(row.release(nonce(2), token, SECOND * 7), None);
         assert_eq!(row.granted(nonce(2)), Some(Token::new(2)));
     }
 
@@ -300,6 +304,41 @@ mod tests {
         assert_eq!(row.release(nonce(1), token, after), Some(Notification::ReservedFor(nonce(3))));
         assert_eq!(row.withdraw(nonce(3), after), Some(Notification::MayBeFree), "no waiter is left");
         assert_eq!(granted(acquire(&mut row, 9, after)), 2);
+    }
+
+    #[test]
+    fn leases_and_waiters_end_exactly_at_their_time() {
+        let mut row = Row::new(Duration::ZERO);
+        granted(acquire(&mut row, 1, Duration::ZERO));
+        assert!(row.holder(Duration::from_nanos(999_999_999)).is_some() && row.holder(SECOND).is_none());
+        for (number, at) in [(2, 0), (3, 1)] {
+            row.renew(nonce(1), Token::new(1), SECOND * 2, SECOND);
+            held(acquire(&mut row, number, SECOND * at));
+        }
+        assert_eq!((row.waiting(SECOND), row.waiting(SECOND * 2)), (2, 1));
+        assert!(row.is_idle(SECOND, SECOND * 4) && !row.is_idle(SECOND * 2, SECOND * 4));
+        held(acquire(&mut row, 2, SECOND * 2));
+        assert_eq!(row.clone().withdraw(nonce(1), SECOND * 3), Some(Notification::ReservedFor(nonce(2))));
+        assert_eq!(
+            row.withdraw(nonce(1), SECOND * 2),
+            Some(Notification::ReservedFor(nonce(3))),
+            "the wait of 2 had ended"
+        );
+        granted(acquire(&mut row, 3, SECOND * 2));
+        let next = row.withdraw(nonce(3), SECOND * 2);
+        assert_eq!(next, Some(Notification::ReservedFor(nonce(2))), "a grant keeps the other waiters");
+    }
+
+    #[test]
+    fn a_limited_number_of_waiters_is_recorded() {
+        let mut row = Row::new(Duration::ZERO);
+        granted(acquire(&mut row, 0, Duration::ZERO));
+        row.waiters =
+            (1..MAX_WAITERS as u128).map(|number| Waiter { nonce: nonce(number), until: SECOND }).collect();
+        for number in [1, 2].map(|beyond| (MAX_WAITERS + beyond) as u128) {
+            let waiting = held(acquire(&mut row, number, Duration::ZERO)).waiting;
+            assert_eq!(usize::try_from(waiting), Ok(MAX_WAITERS));
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use holdoff_policy::file::{self, DeTable, Reader, Section};
 use holdoff_policy::{
     BreakerOptions, Contention, Finding, MAX_DELAY, Policy, PolicySet, Problems, Severity, as_micros_u64,
-    format_duration,
+    format_duration, is_unprintable,
 };
 
 use crate::{Error, LockKey};
@@ -193,13 +193,13 @@ impl Default for Settings {
 }
 
 pub(crate) fn check_name(name: &str) -> Result<(), Error> {
-    if name.len() <= MAX_NAME_BYTES {
-        return Ok(());
-    }
     let length = name.len();
-    Err(Error::Settings(format!(
-        "the name of the holder has {length} bytes, and the limit is {MAX_NAME_BYTES}"
-    )))
+    let why = match name.chars().find(|character| is_unprintable(*character)) {
+        _ if length > MAX_NAME_BYTES => format!("has {length} bytes, and the limit is {MAX_NAME_BYTES}"),
+        Some(character) => format!("contains {character:?}: remove control and bidi characters"),
+        None => return Ok(()),
+    };
+    Err(Error::Settings(format!("the name of the holder {why}")))
 }
 
 pub(crate) fn check_lease(lease: Duration) -> Result<(), Error> {

@@ -121,6 +121,8 @@ fn nanos(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use holdoff_policy::{Growth, Jitter, PolicyBuilder};
+
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -135,6 +137,7 @@ mod tests {
         assert_eq!(validity.next(SECOND * 2), HolderAction::Wait { until: SECOND * 11 });
         assert_eq!(validity.next(SECOND * 11), HolderAction::Renew { by: SECOND * 21 });
         assert!(validity.is_valid(SECOND * 29) && !validity.is_valid(SECOND * 30));
+        assert!(!validity.is_valid(SECOND * 59 / 2), "the margin is a twentieth of the lease");
         assert_eq!(validity.valid_for(SECOND * 29), SECOND / 2);
         validity.renewed(SECOND * 11);
         assert_eq!(validity.next(SECOND * 12), HolderAction::Wait { until: SECOND * 21 });
@@ -153,6 +156,33 @@ mod tests {
             (validity.next(Duration::ZERO), validity.valid_for(Duration::ZERO)),
             (HolderAction::Lost, Duration::ZERO)
         );
+    }
+
+    #[test]
+    fn a_failed_renewal_waits_by_the_policy_or_a_part_of_the_remaining_time() {
+        let renewals = |policy: PolicyBuilder, failures: &[Duration]| {
+            let (policy, mut validity) = (
+                policy.attempts(9).cap(SECOND * 10).build().unwrap(),
+                Validity::new(Duration::ZERO, SECOND * 30),
+            );
+            for now in failures {
+                validity.failed(&policy, *now, 1 << 31);
+            }
+            validity.next(*failures.last().unwrap())
+        };
+        let doubling = || Policy::builder(Growth::exponential(SECOND, 2.0)).jitter(Jitter::None);
+        let wait = |millis| HolderAction::Wait { until: Duration::from_millis(millis) };
+        assert_eq!(renewals(doubling(), &[Duration::ZERO]), wait(1_000));
+        assert_eq!(renewals(doubling(), &[Duration::ZERO; 2]), wait(2_000), "the attempts are counted");
+        let last = SECOND * 53 / 2;
+        assert_eq!(
+            renewals(doubling(), &[last]),
+            wait(26_875),
+            "between an eighth and a quarter of two seconds"
+        );
+        let decorrelated = || Policy::builder(Growth::constant(SECOND)).jitter(Jitter::Decorrelated);
+        assert_eq!(renewals(decorrelated(), &[Duration::ZERO]), wait(2_000));
+        assert_eq!(renewals(decorrelated(), &[Duration::ZERO; 2]), wait(3_500), "from the last delay");
     }
 
     #[test]

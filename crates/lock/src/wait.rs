@@ -220,11 +220,11 @@ impl WaitState {
             Notification::ReservedFor(nonce) if nonce == self.nonce && self.is_uncounted_allowed() => {
                 return self.request_uncounted(now);
             }
-            Notification::MayBeFree if self.is_uncounted_allowed() => {
+            Notification::MayBeFree => {
                 let soon = now.saturating_add(self.spread_delay(roll));
                 self.check_at = Some(self.check_at.map_or(soon, |check_at| check_at.min(soon)));
             }
-            Notification::ReservedFor(_) | Notification::MayBeFree | Notification::None => {}
+            Notification::ReservedFor(_) | Notification::None => {}
         }
         self.pause(now)
     }
@@ -318,7 +318,7 @@ impl WaitState {
 
 #[cfg(test)]
 mod tests {
-    use holdoff_policy::{Growth, Jitter};
+    use holdoff_policy::{Contention, Growth, Jitter};
     use uuid::Uuid;
 
     use super::*;
@@ -346,6 +346,8 @@ mod tests {
             let now = SECOND * (attempt - 1);
             let next = wait.on_reply(HELD, now, now, 0);
             assert_eq!(next, WaitAction::Wait { until: now + SECOND });
+            let drawn = Backoff { after: Attempt::new(attempt), delay: SECOND };
+            assert_eq!((wait.drawn(), wait.drawn()), (Some(drawn), None));
             assert!(is_request(wait.timer_fired(now + SECOND)));
         }
         assert_eq!(wait.attempts(), 3);
@@ -359,11 +361,50 @@ mod tests {
     fn a_notification_is_not_an_attempt_and_does_not_restart_the_backoff() {
         let mut wait = wait(None);
         let until = wait.on_reply(HELD, Duration::ZERO, Duration::ZERO, 0);
-        for _ in 0..5 {
+        for _ in 0..MAX_UNCOUNTED {
             assert!(is_request(wait.on_notification(Notification::ReservedFor(MINE), SECOND / 2, 0)));
             assert_eq!(wait.on_reply(HELD, SECOND / 2, SECOND / 2, 0), until);
         }
+        for beyond in [Notification::ReservedFor(MINE), Notification::MayBeFree] {
+            assert_eq!(wait.on_notification(beyond, SECOND / 2, 0), until);
+        }
         assert_eq!(wait.attempts(), 1);
+    }
+
+    #[test]
+    fn a_backoff_that_ended_during_a_request_leads_to_an_attempt() {
+        let mut wait = wait(None);
+        let until = wait.on_reply(HELD, Duration::ZERO, Duration::ZERO, 0);
+        assert!(is_request(wait.on_notification(Notification::ReservedFor(MINE), SECOND / 2, 0)));
+        assert_eq!(wait.on_reply(HELD, SECOND / 2, SECOND * 2, 0), until);
+        assert!(is_request(wait.timer_fired(SECOND * 2)));
+        assert_eq!((wait.attempts(), wait.waited(SECOND * 2)), (2, SECOND * 2));
+    }
+
+    #[test]
+    fn the_policy_knows_the_last_delay_and_many_waiters() {
+        let contention = Contention { slot: SECOND / 10, limit: SECOND };
+        let policy = Policy::builder(Growth::constant(SECOND)).jitter(Jitter::Decorrelated);
+        let policy = Arc::new(policy.cap(SECOND * 10).contention(contention).build().unwrap());
+        let wait = || WaitState::new(MINE, policy.clone(), SECOND, None, Duration::ZERO);
+        let mut unreachable = wait();
+        for (now, delay) in [(0, 3), (3, 9)].map(|(now, delay)| (SECOND * now, SECOND * delay)) {
+            unreachable.on_reply(StoreReply::NotSent, now, now, u32::MAX);
+            assert_eq!(unreachable.drawn().map(|drawn| drawn.delay), Some(delay));
+            unreachable.timer_fired(now + delay);
+        }
+        for (waiting, delay) in
+            [(MANY_WAITERS - 1, SECOND), (MANY_WAITERS, Duration::ZERO), (MANY_WAITERS + 1, Duration::ZERO)]
+        {
+            let mut contended = wait();
+            contended.on_reply(
+                StoreReply::Held { free_in: None, waiting },
+                Duration::ZERO,
+                Duration::ZERO,
+                0,
+            );
+            assert_eq!(contended.drawn().map(|drawn| drawn.delay), Some(delay), "{waiting} waiters");
+        }
     }
 
     #[test]
@@ -371,22 +412,27 @@ mod tests {
         let mut wait = wait(None);
         let until = wait.on_reply(HELD, Duration::ZERO, Duration::ZERO, 0);
         assert_eq!(wait.on_notification(Notification::ReservedFor(OTHERS), SECOND / 2, 0), until);
+        assert_eq!(wait.timer_fired(SECOND / 2), until, "nothing is due yet");
     }
 
     #[test]
     fn contenders_that_are_notified_together_ask_at_different_times() {
-        let at = |roll| {
+        let at = |waiting, roll| {
             let mut wait = wait(None);
-            wait.on_reply(HELD, Duration::ZERO, Duration::ZERO, 0);
+            let held = StoreReply::Held { free_in: None, waiting };
+            wait.on_reply(held, Duration::ZERO, Duration::ZERO, 0);
             match wait.on_notification(Notification::MayBeFree, SECOND / 2, roll) {
                 WaitAction::Wait { until } => until,
                 next => panic!("{next:?}"),
             }
         };
-        let all: std::collections::BTreeSet<_> =
-            (0..100_u32).map(|n| at(n.wrapping_mul(0x2545_F491))).collect();
-        assert!(all.len() > 90, "{} different times", all.len());
-        assert!(all.iter().all(|at| (SECOND / 2..SECOND / 2 + SECOND / 40).contains(at)));
+        for (waiting, most) in [(3, SECOND / 50), (80, SECOND * 2 / 5)] {
+            let all: std::collections::BTreeSet<_> = (0..100_u32)
+                .map(|n| at(waiting, n.wrapping_mul(0x2545_F491)).saturating_sub(SECOND / 2))
+                .collect();
+            assert!(all.len() > 90, "{} different times", all.len());
+            assert!(all.iter().all(|delay| *delay <= most) && *all.last().unwrap() > most / 2);
+        }
     }
 
     #[test]
@@ -438,11 +484,24 @@ mod tests {
     #[test]
     fn a_contender_waits_for_notifications_until_the_deadline() {
         let mut wait = wait(Some(SECOND / 2));
+        assert_eq!(wait.deadline(), Some(SECOND / 2));
+        let request = WaitAction::TryAcquire { waits_for: SECOND / 4 + GRACE };
+        assert_eq!(wait.first_action(SECOND / 4), request);
         let next = wait.on_reply(HELD, Duration::ZERO, Duration::ZERO, 0);
+        assert_eq!(wait.drawn(), None, "the policy's delay ends after the deadline");
         assert_eq!(next, WaitAction::Wait { until: SECOND / 2 });
         assert!(is_request(wait.on_notification(Notification::ReservedFor(MINE), SECOND / 3, 0)));
         wait.on_reply(HELD, SECOND / 3, SECOND / 3, 0);
-        assert_eq!(wait.timer_fired(SECOND / 2), WaitAction::GiveUp(WaitFailure::Deadline));
+        let late = WaitAction::GiveUp(WaitFailure::Deadline);
+        assert_eq!(wait.on_reply(HELD, SECOND / 3, SECOND / 2, 0), late);
+        assert_eq!(wait.timer_fired(SECOND / 2), late);
+    }
+
+    #[test]
+    fn the_time_that_has_passed_counts_against_the_deadline() {
+        let mut wait = wait(Some(SECOND * 6 / 5));
+        wait.on_reply(HELD, SECOND * 2 / 5, SECOND * 2 / 5, 0);
+        assert_eq!(wait.drawn(), None);
     }
 
     #[test]
@@ -462,6 +521,13 @@ mod tests {
     fn a_grant_that_is_read_back_too_late_is_requested_again() {
         let mut wait = wait(None);
         wait.on_reply(StoreReply::Unknown, Duration::ZERO, SECOND, 0);
+        let end = validity::valid_until(Duration::ZERO, SECOND * 30);
+        assert!(is_request(wait.clone().on_reply(
+            StoreReply::Granted(Token::new(7)),
+            Duration::ZERO,
+            end,
+            0
+        )));
         assert!(is_request(wait.on_read_back(Some(Token::new(7)), SECOND * 30, 0)));
         let late = wait.on_reply(StoreReply::Granted(Token::new(7)), SECOND * 30, SECOND * 31, 0);
         assert_eq!(late, WaitAction::Granted { token: Token::new(7), sent: SECOND * 30 });

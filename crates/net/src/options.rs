@@ -155,7 +155,8 @@ pub struct ServerOptions {
     pub max_connections: usize,
     /// The number of connections with the same key. 4.
     pub max_connections_with_key: usize,
-    /// The number of concurrent handshakes. Further connections wait unaccepted. 128.
+    /// The number of concurrent handshakes. Beyond it the server ends the oldest one of the network (IPv6: a /64) that has
+    /// most of them. 128.
     pub max_handshakes: usize,
     /// The time limit of a handshake, the hello included. 5 s.
     pub handshake_timeout: Duration,

@@ -89,6 +89,17 @@ mod tests {
         assert!(!ballot(3, 1).is_of(Slot(4)));
     }
 
+    #[test]
+    fn a_tie_breaker_is_a_published_hash_of_the_slot_and_both_halves_of_the_member() {
+        let gamma = 0x9e37_79b9_7f4a_7c15;
+        let first_of_seed_zero = [0xe220_a839_7b1d_cdaf, 0x6e78_9e6a_a1b9_65f4];
+        assert_eq!([0, gamma].map(mix), first_of_seed_zero);
+        let member = NodeId((7 << 64) + 5);
+        let ballot = Ballot::new(Slot(9), 3, member);
+        let parts = (ballot.attempt(), ballot.tie_breaker(), ballot.member());
+        assert_eq!(parts, (3, mix(mix(mix(9) ^ 5) ^ 7), member));
+    }
+
     fn ballot(slot: u64, member: u128) -> Ballot {
         Ballot::new(Slot(slot), 1, NodeId(member))
     }

@@ -151,11 +151,41 @@ mod tests {
     }
 
     #[test]
-    fn two_majorities_always_intersect() {
+    fn two_majorities_always_intersect_and_half_of_the_acceptors_blocks() {
         for many in 1..=MAX_ACCEPTORS {
-            let configuration = Configuration::new((0..many as u128).map(NodeId)).unwrap();
-            assert!(configuration.majority() * 2 > many);
+            let nodes: Vec<_> = (1..=many as u128).map(NodeId).collect();
+            let configuration = Configuration::new(nodes.iter().rev().copied()).unwrap();
+            let mut tally = Tally::default();
+            for counted in 0..=many {
+                let missing = &nodes[counted..];
+                assert_eq!((tally.len(), tally.is_empty()), (counted, counted == 0));
+                assert_eq!(tally.is_quorum(&configuration), counted * 2 > many);
+                assert_eq!(tally.blocks(&configuration), counted * 2 >= many);
+                assert_eq!(tally.missing(&configuration).collect::<Vec<_>>(), missing);
+                missing.iter().take(1).for_each(|node| tally.count(*node, &configuration));
+            }
         }
+    }
+
+    #[test]
+    fn a_single_change_adds_or_removes_one_acceptor() {
+        let of = |nodes: &[u128]| Configuration::new(nodes.iter().copied().map(NodeId)).unwrap();
+        let three = of(&[1, 2, 3]);
+        for single in [&[1, 2][..], &[1, 2, 3], &[1, 2, 3, 4]] {
+            assert!(of(single).is_single_change_from(&three), "{single:?}");
+        }
+        for other in [&[1][..], &[1, 2, 4], &[1, 2, 3, 4, 5]] {
+            assert!(!of(other).is_single_change_from(&three), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_configuration_is_the_set_of_its_acceptors() {
+        let three = Configuration::new([3, 1, 2].map(NodeId)).unwrap();
+        assert_eq!(three.acceptors(), [1, 2, 3].map(NodeId));
+        assert_eq!(Configuration::try_from(Vec::from(three.clone())), Ok(three.clone()));
+        let set = std::collections::BTreeSet::from([1, 2, 3].map(NodeId));
+        assert_eq!(format!("{three:?}"), format!("{set:?}"));
     }
 
     #[test]

@@ -7,6 +7,9 @@ use crate::{ClassMap, Failure};
 
 /// An error type that determines its failure class.
 ///
+/// Implemented for `std::io::Error`, for errors of parsing, and for boxed errors, whose chain of sources is searched for a known
+/// type. The features `hyper`, `reqwest`, `sqlx` and `tonic` implement it for the errors of these crates.
+///
 /// ```
 /// use holdoff_policy::{Class, ClassMap, Classify, Failure};
 /// use std::time::Duration;
@@ -33,8 +36,9 @@ use crate::{ClassMap, Failure};
     message = "holdoff does not know which errors of type `{Self}` may pass by themselves",
     label = "this error type has no failure class",
     note = "implement `holdoff_policy::Classify` for it (`holdoff::retry::Classify` through the facade), or judge it at \
-            the call: `Retry::new(&policy).classify(|error| …).run(call)`, with a closure that returns a \
-            `Failure` such as `Failure::transient()` or `Failure::permanent()`"
+            the call: `call.retry(&policy).when(|error| …)` with a closure that returns whether to retry, or `.classify(|error| …)` \
+            with a closure that returns a `Class` or a `Failure`",
+    note = "the features `reqwest`, `hyper`, `sqlx` and `tonic` implement it for the errors of these crates"
 )]
 pub trait Classify {
     /// Returns the failure class of this error, and the server's request to wait, if any.
@@ -58,12 +62,5 @@ impl<E: Classify + ?Sized> Classify for Arc<E> {
 impl<E: Classify + ?Sized> Classify for Box<E> {
     fn classify(&self, classes: &ClassMap) -> Failure {
         (**self).classify(classes)
-    }
-}
-
-#[cfg(feature = "std")]
-impl Classify for std::io::Error {
-    fn classify(&self, classes: &ClassMap) -> Failure {
-        classes.io(self.kind()).into()
     }
 }

@@ -316,6 +316,8 @@ mod tests {
         assert_eq!(decide(2), Decision::Retry { after: SECOND });
         assert_eq!(decide(3), Decision::GiveUp(GiveUpReason::Exhausted));
         assert_eq!(decide(u32::MAX), Decision::GiveUp(GiveUpReason::Exhausted));
+        let second = Attempt::FIRST.next();
+        assert_eq!((second.to_string().as_str(), second.next().index()), ("2", 2));
     }
 
     #[test]
@@ -340,6 +342,8 @@ mod tests {
         assert_eq!(window(&policy, &at(Duration::ZERO), &transient), (half, SECOND));
         let cut = Duration::from_micros(799_999);
         assert_eq!(window(&policy, &at(SECOND * 4 + SECOND / 5), &transient), (half, cut));
+        let before_it = Duration::from_micros(999_999);
+        assert_eq!(window(&policy, &at(SECOND * 4), &transient), (half, before_it));
         let too_late = policy.decide(&at(SECOND * 4 + SECOND / 4), &transient, 0);
         assert_eq!(too_late, Decision::GiveUp(GiveUpReason::Deadline));
         assert_eq!(
@@ -358,7 +362,7 @@ mod tests {
         let mut rng = fastrand::Rng::with_seed(1);
         for _ in 0..1000 {
             let (mut elapsed, mut late) = (Duration::ZERO, 0);
-            for delay in policy.schedule(|| rng.u32(..)) {
+            for delay in policy.schedule(|| rng.u32(..)).take(1000) {
                 elapsed += delay;
                 assert!(elapsed < SECOND * 10);
                 late += u32::from(elapsed > SECOND * 99 / 10);
@@ -399,6 +403,9 @@ mod tests {
         let policy = constant(Jitter::Full).build().unwrap();
         let failure = Failure::transient().with_retry_after(SECOND / 2);
         assert_eq!(window(&policy, &SoFar::default(), &failure), (SECOND / 2, SECOND));
+        let policy = constant(Jitter::Equal).build().unwrap();
+        let earlier = Failure::transient().with_retry_after(SECOND / 4);
+        assert_eq!(window(&policy, &SoFar::default(), &earlier), (SECOND / 2, SECOND), "it never shortens");
     }
 
     #[test]
@@ -437,5 +444,6 @@ mod tests {
         assert_eq!(after(Duration::ZERO), (SECOND, SECOND * 3));
         assert_eq!(after(SECOND * 2), (SECOND, SECOND * 6));
         assert_eq!(after(Duration::MAX), (SECOND, SECOND * 10));
+        assert_eq!(policy.schedule(|| u32::MAX).take(9).collect::<Vec<_>>(), [SECOND * 3, SECOND * 9]);
     }
 }

@@ -38,7 +38,8 @@
 //! Sleeping, retrying, HTTP, SQL. The crates that call this one provide them.
 //!
 //! Without the feature `std` the crate is `no_std` + `alloc`; `std` adds the policy file
-//! ([`PolicySet::from_toml`]), HTTP dates in `Retry-After`, and the table for [`std::io::ErrorKind`].
+//! ([`PolicySet::from_toml`]), HTTP dates in `Retry-After`, and the classes of the errors of `std`. The features `hyper`,
+//! `reqwest`, `sqlx` and `tonic` add the classes of the errors of these crates.
 
 #![cfg_attr(not(feature = "std"), no_std)]
 
@@ -54,6 +55,8 @@ mod explain;
 mod failure;
 #[cfg(feature = "std")]
 pub mod file;
+#[cfg(feature = "std")]
+mod foreign;
 mod glob;
 mod growth;
 mod jitter;
@@ -64,6 +67,7 @@ mod preset;
 mod retry_after;
 mod set;
 mod token_bucket;
+mod unprintable;
 mod window;
 
 pub use breaker::{Admission, Breaker, BreakerOptions, BreakerState, Ticket};
@@ -90,4 +94,5 @@ pub use retry_after::retry_after_from_headers;
 pub use retry_after::{Beyond, RetryAfter, retry_after_seconds};
 pub use set::{OperationSettings, PolicyScope, PolicySet};
 pub use token_bucket::{TokenBucket, TokenRate};
+pub use unprintable::is_unprintable;
 pub use window::Window;

@@ -1,5 +1,6 @@
 //! A policy: declared, validated and compiled.
 
+use alloc::sync::Arc;
 use core::ops::Deref;
 use core::time::Duration;
 
@@ -9,9 +10,13 @@ use crate::{Growth, InvalidPolicy, Jitter, RetryAfter};
 /// The delays between attempts and their number.
 ///
 /// Built by [`Policy::builder`], taken from a [preset](Policy::preset), or read from a file by
-/// [`PolicySet`](crate::PolicySet). It dereferences to its compiled form, which decides: `policy.decide(…)`.
+/// [`PolicySet`](crate::PolicySet). It dereferences to its compiled form, which decides: `policy.decide(…)`. A clone shares
+/// the compiled form.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Policy {
+pub struct Policy(Arc<Inner>);
+
+#[derive(PartialEq, Debug)]
+struct Inner {
     spec: Spec,
     compiled: Compiled,
 }
@@ -56,48 +61,48 @@ impl Policy {
     /// Compiles a declaration that is known to be valid.
     pub(crate) fn from_valid(spec: Spec) -> Self {
         let compiled = compile(&spec);
-        Self { spec, compiled }
+        Self(Arc::new(Inner { spec, compiled }))
     }
 
     /// Returns the compiled form.
     pub fn compiled(&self) -> &Compiled {
-        &self.compiled
+        &self.0.compiled
     }
 
     /// Returns the growth of the ceiling.
     pub fn growth(&self) -> &Growth {
-        &self.spec.growth
+        &self.0.spec.growth
     }
 
     /// Returns the conversion of a ceiling into a window.
     pub fn jitter(&self) -> Jitter {
-        self.spec.jitter
+        self.0.spec.jitter
     }
 
     /// Returns the rule for `Retry-After`.
     pub fn retry_after(&self) -> RetryAfter {
-        self.spec.retry_after
+        self.0.spec.retry_after
     }
 
     /// Returns the rule for contention.
     pub fn contention(&self) -> Option<Contention> {
-        self.spec.contention
+        self.0.spec.contention
     }
 
     /// Returns a builder that starts from this policy.
     pub fn to_builder(&self) -> PolicyBuilder {
-        let Spec { growth, jitter, cap, attempts, deadline, retry_after, contention } = self.spec.clone();
+        let Spec { growth, jitter, cap, attempts, deadline, retry_after, contention } = self.0.spec.clone();
         PolicyBuilder { growth, jitter, cap, attempts, deadline, retry_after, contention }
     }
 
     /// Returns the cap, if the policy declares one.
     pub(crate) fn declared_cap(&self) -> Option<Duration> {
-        self.spec.cap
+        self.0.spec.cap
     }
 
     /// Returns the same policy with unlimited attempts and without a deadline.
     pub(crate) fn without_end(&self) -> Self {
-        Self::from_valid(Spec { attempts: Self::UNLIMITED, deadline: None, ..self.spec.clone() })
+        Self::from_valid(Spec { attempts: Self::UNLIMITED, deadline: None, ..self.0.spec.clone() })
     }
 }
 
@@ -113,7 +118,7 @@ impl Deref for Policy {
 
     #[inline]
     fn deref(&self) -> &Compiled {
-        &self.compiled
+        &self.0.compiled
     }
 }
 

@@ -32,9 +32,16 @@ impl Policy {
         Some(Self::from_valid(preset(name)?.into_spec()))
     }
 
-    /// Returns the default policy: the preset `standard`.
+    /// Returns the default policy: the preset `standard`. It is compiled once in a process; without `std`, at each call.
     pub fn standard() -> Self {
-        Self::from_valid(call(1000, 30, 5).into_spec())
+        let compile = || Self::from_valid(call(1000, 30, 5).into_spec());
+        #[cfg(feature = "std")]
+        {
+            static STANDARD: std::sync::OnceLock<Policy> = std::sync::OnceLock::new();
+            STANDARD.get_or_init(compile).clone()
+        }
+        #[cfg(not(feature = "std"))]
+        compile()
     }
 }
 

@@ -89,6 +89,7 @@ mod tests {
     fn the_smallest_and_the_largest_roll_pick_the_ends() {
         for (low, high) in [(0, 0), (0, 1), (500_000, 1_500_000), (0, micros::MAX_DELAY_US)] {
             let window = Window::new(low, high);
+            assert_eq!((window.low_us(), window.high_us()), (low, high));
             assert_eq!(window.pick(0), window.low());
             assert_eq!(window.pick(u32::MAX), window.high());
         }

@@ -1,128 +1,80 @@
-//! The blocking executor: the same retry loop without an async runtime.
+//! The blocking executor: the same retries without an async runtime.
 //!
 //! ```
 //! use holdoff_policy::Policy;
-//! use holdoff_retry::blocking;
+//! use holdoff_retry::blocking::Retryable;
 //!
-//! let policy = Policy::preset("proposal").unwrap();
-//! let text = blocking::retry(&policy, || Ok::<_, std::io::Error>("read"))?;
+//! fn read() -> Result<&'static str, std::io::Error> {
+//!     Ok("read")
+//! }
+//!
+//! let text = read.retry(&Policy::standard()).call()?;
 //! assert_eq!(text, "read");
-//! # Ok::<(), holdoff_retry::RetryError<std::io::Error>>(())
+//! # Ok::<(), std::io::Error>(())
 //! ```
 
-use std::any::type_name;
 use std::error::Error;
-use std::time::Duration;
+use std::future::{Ready, ready};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 
-use holdoff_policy::Policy;
 use parking_lot::Mutex;
 
-use crate::classify::Classifier;
-use crate::outcome::Details;
-use crate::retry::Hook;
+use crate::RetryCall;
+use crate::call::{Attempts, ByClass};
+use crate::retry::{RetryBy, RetryRules};
 use crate::shared::RefreshRounds;
-use crate::state::{NextAction, RetryState};
-use crate::{Classify, Report, Retry, RetryError, Retrying, StopReason};
+use crate::sleeper::ThreadSleeper;
 
-/// Makes attempts until one succeeds or the policy stops, and sleeps on this thread in between.
-pub fn retry<T, E: Classify>(
-    policy: &Policy,
-    call: impl FnMut() -> Result<T, E>,
-) -> Result<T, RetryError<E>> {
-    Retry::new(policy).run_blocking(call)
+/// A blocking call that can be made again.
+#[derive(Clone, Copy, Debug)]
+pub struct OnThread<F>(F);
+
+impl<F: FnMut() -> O, O> Attempts for OnThread<F> {
+    type Outcome = O;
+    type Attempt = Ready<O>;
+    const BLOCKS: bool = true;
+
+    fn attempt(&mut self) -> Ready<O> {
+        ready((self.0)())
+    }
 }
 
-impl<'a, C, H> Retry<'a, C, H> {
-    /// Makes attempts until one succeeds or there is no further attempt, and sleeps on this thread in
-    /// between.
+/// Makes attempts until one succeeds or the policy stops: `retry(&policy, call).call()` is `call.retry(&policy).call()`.
+pub fn retry<'a, R: RetryRules, F: FnMut() -> O, O>(
+    by: R,
+    call: F,
+) -> RetryCall<'a, (R, ThreadSleeper), OnThread<F>> {
+    call.retry(by)
+}
+
+/// Adds [`retry`](Self::retry) to functions and closures that block.
+pub trait Retryable<O>: FnMut() -> O + Sized {
+    /// Retries this call by a policy or by a [`Retry`](crate::Retry), and sleeps on this thread in between. It has the methods of
+    /// an async call; [`call`](RetryCall::call) runs it.
     ///
     /// The executor cannot cut off an attempt: give the call its own timeout.
-    pub fn run_blocking<T, E>(self, call: impl FnMut() -> Result<T, E>) -> Result<T, RetryError<E>>
-    where
-        C: Classifier<E>,
-        H: Hook<E>,
-    {
-        self.run_blocking_reporting(call).map(|report| report.value)
+    fn retry<'a, R: RetryRules>(self, by: R) -> RetryCall<'a, (R, ThreadSleeper), OnThread<Self>> {
+        RetryCall::new((by, ThreadSleeper), OnThread(self), ByClass)
     }
+}
 
-    /// Like [`run_blocking`](Self::run_blocking), but a success includes the number of attempts.
-    pub fn run_blocking_reporting<T, E>(
-        self,
-        mut call: impl FnMut() -> Result<T, E>,
-    ) -> Result<Report<T>, RetryError<E>>
+impl<F: FnMut() -> O, O> Retryable<O> for F {}
+
+impl<P: RetryBy, F: FnMut() -> O, O, J, H, M> RetryCall<'_, P, OnThread<F>, J, H, M> {
+    /// Runs a blocking call.
+    pub fn call(self) -> <Self as Future>::Output
     where
-        C: Classifier<E>,
-        H: Hook<E>,
+        Self: Future,
     {
-        #[cfg(feature = "tokio")]
-        let cancel = self.cancel;
-        let is_cancelled = || {
-            #[cfg(feature = "tokio")]
-            return cancel.is_some_and(tokio_util::sync::CancellationToken::is_cancelled);
-            #[cfg(not(feature = "tokio"))]
-            false
-        };
-        let Self { mut options, classifier, mut hook, blocking_refresher: refresher, .. } = self;
-        options.can_refresh = refresher.is_some();
-        let mut state = RetryState::new(options);
-        let mut last = None;
+        let mut call = pin!(self);
+        let mut context = Context::from_waker(Waker::noop());
+        // The attempts and waits block, so only a zero delay is ever pending.
         loop {
-            let leave = if is_cancelled() { Err(cancelled(&state)) } else { state.begin_attempt() };
-            if let Err(stopped) = leave {
-                return Err(failed(stopped, last, &state));
+            if let Poll::Ready(output) = call.as_mut().poll(&mut context) {
+                return output;
             }
-            state.stopwatch().start();
-            let credentials = refresher.map(Refresher::generation);
-            let error = match call() {
-                Ok(value) => {
-                    state.succeeded();
-                    return Ok(Report { value, attempts: state.made(), elapsed: state.elapsed() });
-                }
-                Err(error) => error,
-            };
-            let failure = classifier.failure(&error, state.classes());
-            let mut next = state.failed(&failure, type_name::<E>());
-            if let (NextAction::Refresh, Some((refresher, seen))) = (next, refresher.zip(credentials)) {
-                if refresher.refresh(seen) {
-                    state.refreshed(&failure);
-                } else {
-                    next = state.refresh_failed(&failure, type_name::<E>());
-                }
-            }
-            let delay = match next {
-                NextAction::Stop(stopped) => return Err(failed(stopped, Some(error), &state)),
-                NextAction::Wait(delay) => delay,
-                NextAction::Refresh => Duration::ZERO,
-            };
-            let (class, retry_after) = (failure.class(), failure.retry_after());
-            let retrying = Retrying { attempt: state.made(), delay, class, retry_after };
-            hook.retrying(&retrying, Some(&error));
-            sleep(delay);
-            last = Some(error);
         }
-    }
-
-    /// Refreshes the credentials when the server first refuses them, then retries at once.
-    pub fn refresh_blocking(mut self, refresher: &'a Refresher) -> Self {
-        self.blocking_refresher = Some(refresher);
-        self
-    }
-}
-
-fn cancelled(state: &RetryState<'_>) -> StopReason {
-    state.stop(StopReason::Cancelled);
-    StopReason::Cancelled
-}
-
-fn failed<E>(stopped: StopReason, error: Option<E>, state: &RetryState<'_>) -> RetryError<E> {
-    let (attempts, elapsed) = (state.made(), state.elapsed());
-    Details { stopped, error, timed_out: false, attempts, elapsed }.into()
-}
-
-#[expect(clippy::disallowed_methods, reason = "this is the blocking executor")]
-fn sleep(delay: Duration) {
-    if !delay.is_zero() {
-        std::thread::sleep(delay);
     }
 }
 
@@ -143,13 +95,13 @@ impl Refresher {
         Self { refresh: Box::new(refresh), rounds: RefreshRounds::default(), gate: Mutex::new(()) }
     }
 
-    fn generation(&self) -> u64 {
+    pub(crate) fn generation(&self) -> u64 {
         self.rounds.generation()
     }
 
     /// Refreshes the credential of generation `seen`, unless another thread has refreshed it. If another
     /// thread is refreshing it, waits for that result. Returns whether the credential was refreshed.
-    fn refresh(&self, seen: u64) -> bool {
+    pub(crate) fn refresh(&self, seen: u64) -> bool {
         let round = self.rounds.current();
         let _gate = self.gate.lock();
         if let Some(refreshed) = self.rounds.result_since(round, seen) {

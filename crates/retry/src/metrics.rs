@@ -2,11 +2,15 @@
 //!
 //! Every metric has the operation's name as a label, so use a small set of names. Success is counted per
 //! operation, not per attempt: the success rate is `success / (success + stopped)`.
+//!
+//! A [`Retry`](crate::Retry) resolves its counter of successes at the first attempt once. Install the recorder before.
 
+use std::borrow::Cow;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use holdoff_policy::Failure;
-use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
+use metrics::{Counter, SharedString, Unit, counter, describe_counter, describe_histogram, histogram};
 
 use crate::StopReason;
 
@@ -41,34 +45,63 @@ pub fn describe() {
     describe_histogram!(RETRY_AFTER_SECONDS, Unit::Seconds, "Waits requested by the server's Retry-After.");
 }
 
-pub(crate) fn succeeded(operation: &str, attempt: u32) {
-    counter!(SUCCESS_TOTAL, "operation" => operation.to_owned(), "attempt" => bounded(attempt)).increment(1);
+/// The name of an operation, and the handle of its commonest counter.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    name: SharedString,
+    /// The successes at the first attempt, resolved by the first of them. The recorder must be installed by then.
+    first_success: OnceLock<Counter>,
 }
 
-pub(crate) fn stopped(operation: &str, stopped: StopReason) {
-    counter!(STOPPED_TOTAL, "operation" => operation.to_owned(), "reason" => stopped.name()).increment(1);
-}
+/// The operation of calls without a name.
+pub(crate) static NAMELESS: Operation =
+    Operation { name: SharedString::const_str(UNNAMED), first_success: OnceLock::new() };
 
-pub(crate) fn refresh_failed(operation: &str) {
-    counter!(REFRESH_FAILED_TOTAL, "operation" => operation.to_owned()).increment(1);
-}
+impl Operation {
+    pub(crate) fn new(name: Cow<'static, str>) -> Self {
+        Self { name: name.into(), first_success: OnceLock::new() }
+    }
 
-pub(crate) fn retried(operation: &str, attempt: u32, failure: &Failure, delay: Duration) {
-    let name = || operation.to_owned();
-    let class = failure.class().name();
-    counter!(RETRIES_TOTAL, "operation" => name(), "attempt" => bounded(attempt), "class" => class)
-        .increment(1);
-    histogram!(DELAY_SECONDS, "operation" => name()).record(delay.as_secs_f64());
-    if let Some(asked) = failure.retry_after() {
-        histogram!(RETRY_AFTER_SECONDS, "operation" => name()).record(asked.as_secs_f64());
-        if delay >= asked {
-            counter!(RETRY_AFTER_HONOURED_TOTAL, "operation" => name()).increment(1);
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    #[inline]
+    pub(crate) fn succeeded(&self, attempt: u32) {
+        let resolve =
+            || counter!(SUCCESS_TOTAL, "operation" => self.name.clone(), "attempt" => attempt_label(attempt));
+        if attempt == 1 {
+            self.first_success.get_or_init(resolve).increment(1);
+        } else {
+            resolve().increment(1);
+        }
+    }
+
+    pub(crate) fn stopped(&self, stopped: StopReason) {
+        counter!(STOPPED_TOTAL, "operation" => self.name.clone(), "reason" => stopped.name()).increment(1);
+    }
+
+    pub(crate) fn refresh_failed(&self) {
+        counter!(REFRESH_FAILED_TOTAL, "operation" => self.name.clone()).increment(1);
+    }
+
+    pub(crate) fn retried(&self, attempt: u32, failure: &Failure, delay: Duration) {
+        let name = || self.name.clone();
+        let class = failure.class().name();
+        counter!(RETRIES_TOTAL, "operation" => name(), "attempt" => attempt_label(attempt), "class" => class)
+            .increment(1);
+        histogram!(DELAY_SECONDS, "operation" => name()).record(delay.as_secs_f64());
+        if let Some(asked) = failure.retry_after() {
+            histogram!(RETRY_AFTER_SECONDS, "operation" => name()).record(asked.as_secs_f64());
+            if delay >= asked {
+                counter!(RETRY_AFTER_HONOURED_TOTAL, "operation" => name()).increment(1);
+            }
         }
     }
 }
 
-/// Maps attempt numbers to a bounded set of label values.
-fn bounded(attempt: u32) -> &'static str {
+/// Returns the value of the label `attempt`: `1` to `10`, then `more`.
+pub fn attempt_label(attempt: u32) -> &'static str {
     const NAMES: [&str; 11] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "more"];
     let index = usize::try_from(attempt.saturating_sub(1)).unwrap_or(usize::MAX);
     NAMES.get(index).copied().unwrap_or("more")

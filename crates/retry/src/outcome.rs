@@ -3,11 +3,16 @@
 use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
+use std::io;
 use std::time::Duration;
 
 use holdoff_policy::GiveUpReason;
 
 /// The error of a call that did not succeed: the last error, and the reason why there was no further attempt.
+///
+/// It converts into [`std::io::Error`], and with the features `sqlx`, `tonic` and `reqwest-middleware` into the errors of these
+/// crates, so that `?` works in a function that returns one of them. For an error type of your own, write
+/// `#[from] RetryError<…>`, or `map_err` with [`into_error`](Self::into_error).
 ///
 /// It is as small as a pointer, so that the results of successful calls stay small.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -176,18 +181,71 @@ impl<O> JudgedReport<O> {
     }
 }
 
-#[cfg(feature = "tokio")]
 impl<T, E> JudgedReport<Result<T, E>> {
-    /// Returns the success with its report, or the failure.
-    pub(crate) fn into_result(self) -> Result<Report<T>, RetryError<E>> {
+    /// Returns the failure.
+    pub(crate) fn into_error(self) -> RetryError<E> {
         let Self { outcome, timed_out, stopped, attempts, elapsed } = self;
-        match (outcome, stopped) {
-            (Some(Ok(value)), None) => Ok(Report { value, attempts, elapsed }),
-            (outcome, stopped) => {
-                let (stopped, error) =
-                    (stopped.unwrap_or(StopReason::Cancelled), outcome.and_then(Result::err));
-                Err(Details { stopped, error, timed_out, attempts, elapsed }.into())
-            }
+        let (stopped, error) = (stopped.unwrap_or(StopReason::Cancelled), outcome.and_then(Result::err));
+        Details { stopped, error, timed_out, attempts, elapsed }.into()
+    }
+}
+
+impl<E> RetryError<E> {
+    /// Returns the error of a call that was not attempted because of it.
+    #[cfg(feature = "tower")]
+    pub(crate) fn before_any_attempt(error: E) -> Self {
+        let (stopped, error) = (StopReason::Refused(GiveUpReason::Permanent), Some(error));
+        Details { stopped, error, timed_out: false, attempts: 0, elapsed: Duration::ZERO }.into()
+    }
+
+    /// Returns the last error that an attempt returned, or the stop as an error of the same type.
+    fn into_error_or(self, convert: impl FnOnce(RetryError<Infallible>) -> E) -> E {
+        let Details { stopped, error, timed_out, attempts, elapsed } = *self.0;
+        error
+            .unwrap_or_else(|| convert(Details { stopped, error: None, timed_out, attempts, elapsed }.into()))
+    }
+}
+
+impl From<RetryError<Self>> for io::Error {
+    fn from(failed: RetryError<Self>) -> Self {
+        failed.into_error_or(|stopped| {
+            let kind = if stopped.timed_out() { io::ErrorKind::TimedOut } else { io::ErrorKind::Other };
+            Self::new(kind, stopped)
+        })
+    }
+}
+
+#[cfg(feature = "sqlx")]
+impl From<RetryError<Self>> for sqlx_core::Error {
+    fn from(failed: RetryError<Self>) -> Self {
+        failed.into_error_or(|stopped| Self::Io(io::Error::other(stopped)))
+    }
+}
+
+#[cfg(feature = "tonic")]
+impl From<RetryError<Self>> for tonic::Status {
+    fn from(failed: RetryError<Self>) -> Self {
+        failed.into_error_or(|stopped| match stopped.stopped() {
+            StopReason::Cancelled => Self::cancelled(stopped.to_string()),
+            _ if stopped.timed_out() => Self::deadline_exceeded(stopped.to_string()),
+            _ => Self::unavailable(stopped.to_string()),
+        })
+    }
+}
+
+#[cfg(feature = "reqwest-middleware")]
+impl From<RetryError<Self>> for reqwest_middleware::Error {
+    fn from(failed: RetryError<Self>) -> Self {
+        failed.into_error_or(Self::middleware)
+    }
+}
+
+#[cfg(feature = "reqwest-middleware")]
+impl From<RetryError<reqwest::Error>> for reqwest_middleware::Error {
+    fn from(failed: RetryError<reqwest::Error>) -> Self {
+        match failed.0.error {
+            Some(error) => Self::Reqwest(error),
+            None => Self::middleware(failed),
         }
     }
 }

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use holdoff_policy::{Decision, Failure, Policy, SoFar};
-#[cfg(feature = "tokio")]
-use holdoff_policy::{Growth, Jitter, MAX_DELAY, as_micros_u64};
+use holdoff_policy::{Decision, Failure, Growth, Jitter, MAX_DELAY, Policy, SoFar, as_micros_u64};
+
+use crate::{Sleeper, TokioSleeper};
 
 /// Returns the delay before the next reconciliation of an object after this many consecutive failures; `None`
 /// if the controller should not requeue it.
@@ -89,18 +89,17 @@ impl Requeue {
 /// }
 /// # }
 /// ```
-#[cfg(feature = "tokio")]
 #[derive(Clone, Debug)]
-pub struct Backoff {
+pub struct Backoff<S = TokioSleeper> {
     policy: Policy,
     failures: Requeue,
+    sleeper: S,
 }
 
-#[cfg(feature = "tokio")]
 impl Backoff {
     /// Creates the backoff of this policy.
     pub fn new(policy: Policy) -> Self {
-        Self { policy, failures: Requeue::new() }
+        Self { policy, failures: Requeue::new(), sleeper: TokioSleeper }
     }
 
     /// Creates a backoff that doubles from `first` up to `cap`, without a limit on attempts.
@@ -115,6 +114,13 @@ impl Backoff {
         // Only an invalid share of `jitter` fails; the standard policy then applies.
         Self::new(built.unwrap_or_else(|_| Policy::standard()))
     }
+}
+
+impl<S> Backoff<S> {
+    /// Sets the timer, for a runtime other than tokio.
+    pub fn sleeper<Z: Sleeper>(self, sleeper: Z) -> Backoff<Z> {
+        Backoff { policy: self.policy, failures: self.failures, sleeper }
+    }
 
     /// Resets the backoff after progress: the next wait is the first.
     pub fn reset(&mut self) {
@@ -124,9 +130,12 @@ impl Backoff {
     /// Counts a failure and waits before the next attempt.
     ///
     /// Cancel-safe: a dropped wait counts as a failure, and nothing else happens.
-    pub async fn wait(&mut self) {
+    pub async fn wait(&mut self)
+    where
+        S: Sleeper,
+    {
         let delay = self.failures.failed(&self.policy, &Failure::transient());
-        tokio::time::sleep(delay.unwrap_or(self.policy.cap())).await;
+        self.sleeper.sleep(delay.unwrap_or(self.policy.cap())).await;
     }
 }
 

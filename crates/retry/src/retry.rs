@@ -1,169 +1,89 @@
-//! The retry builder, common to all executors.
+//! The set-up of retries, common to all executors.
 
-#[cfg(feature = "tokio")]
-use std::future::Future;
-#[cfg(feature = "tokio")]
-use std::pin::pin;
+use std::borrow::Borrow;
+use std::sync::Arc;
 use std::time::Duration;
 
-use holdoff_policy::{Budget, Class, ClassMap, Policy, PolicySet};
+use holdoff_policy::{Budget, ClassMap, Policy, PolicySet};
 
-use crate::SharedBreaker;
-use crate::classify::ByTrait;
-use crate::metrics;
-#[cfg(feature = "tokio")]
-use crate::state::Stopwatch;
+use crate::call::{Attempts, Direct, Guarded, Judged, RetryCall, Retryable};
+use crate::metrics::Operation;
+use crate::{Refresher, SharedBreaker, Sleeper, TokioSleeper};
 
-/// Makes attempts until one succeeds or the policy stops.
+/// The set-up of the retries of one operation: it lives in a struct, and its clones share it.
 ///
-/// The error type determines the failure class by its [`Classify`](crate::Classify). Cancel-safe: dropping
-/// the future drops the attempt in flight.
+/// The executors, the tower layer and the reqwest middleware use the same set-up. Create it once, at the start: metrics are
+/// counted through handles that its first call resolves.
 ///
 /// ```
-/// use holdoff_policy::Policy;
-/// use holdoff_retry::retry;
-/// use std::io::{Error, ErrorKind};
-///
-/// # #[tokio::main(flavor = "current_thread")] async fn main() {
-/// let policy = Policy::preset("proposal").unwrap();
-/// let mut calls = 0;
-/// let answer = retry(&policy, || {
-///     calls += 1;
-///     let answer = if calls < 3 { Err(Error::from(ErrorKind::ConnectionReset)) } else { Ok(calls) };
-///     async move { answer }
-/// });
-/// assert_eq!(answer.await.unwrap(), 3);
-/// # }
-/// ```
-#[cfg(feature = "tokio")]
-pub async fn retry<T, E, F, Fut>(policy: &Policy, mut call: F) -> Result<T, crate::RetryError<E>>
-where
-    F: FnMut() -> Fut,
-    Fut: Future<Output = Result<T, E>>,
-    E: crate::Classify,
-{
-    if policy.deadline().is_some() {
-        return Box::pin(Retry::new(policy).run(call)).await;
-    }
-    // The first attempt runs here. The rest is set up, in a box, only if it fails.
-    let mut stopwatch = Stopwatch::default();
-    match stopwatch.time(pin!(call())).await {
-        Ok(value) => Ok(value),
-        Err(error) => Box::pin(Retry::new(policy).resume(call, error, stopwatch)).await,
-    }
-}
-
-/// A retried call with the options that a service needs.
-///
-/// ```
-/// use holdoff_policy::{Budget, Failure, Policy};
-/// use holdoff_retry::Retry;
+/// use holdoff_policy::{Budget, Policy};
+/// use holdoff_retry::{Retry, RetryError};
+/// use std::sync::Arc;
 /// use std::time::Duration;
 ///
-/// # #[tokio::main(flavor = "current_thread")] async fn main() {
-/// # async fn charge() -> Result<u32, &'static str> { Ok(7) }
-/// static BUDGET: std::sync::LazyLock<Budget> = std::sync::LazyLock::new(Budget::default);
+/// struct Cards {
+///     charge: Retry,
+/// }
 ///
-/// let policy = Policy::standard();
-/// let receipt = Retry::new(&policy)
-///     .operation("card.charge")
-///     .budget(&BUDGET)
-///     .deadline(Duration::from_secs(20))
-///     .attempt_timeout(Duration::from_secs(5))
-///     .classify(|error: &&str| if *error == "busy" { Failure::transient() } else { Failure::permanent() })
-///     .on_retry(|retrying, error: Option<&&str>| println!("{error:?}, again in {:?}", retrying.delay))
-///     .run(|| charge())
-///     .await;
-/// assert_eq!(receipt, Ok(7));
+/// impl Cards {
+///     fn new(budget: Arc<Budget>) -> Self {
+///         let charge = Retry::new(Policy::standard())
+///             .operation("card.charge")
+///             .budget(budget)
+///             .deadline(Duration::from_secs(20))
+///             .attempt_timeout(Duration::from_secs(5));
+///         Self { charge }
+///     }
+///
+///     async fn charge(&self, cents: u32) -> Result<u32, RetryError<std::io::Error>> {
+///         self.charge.run(|| send(cents)).await
+///     }
+/// }
+/// # async fn send(cents: u32) -> Result<u32, std::io::Error> { Ok(cents) }
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// # assert_eq!(Cards::new(Arc::default()).charge(7).await.unwrap(), 7);
 /// # }
 /// ```
-#[derive(Clone)]
-#[must_use = "a retry does nothing until it is run"]
-pub struct Retry<'a, C = ByTrait, H = NoHook> {
-    pub(crate) options: Options<'a>,
-    #[cfg(feature = "tokio")]
-    pub(crate) cancel: Option<&'a tokio_util::sync::CancellationToken>,
-    #[cfg(feature = "tokio")]
-    pub(crate) refresher: Option<&'a crate::Refresher>,
-    pub(crate) blocking_refresher: Option<&'a crate::blocking::Refresher>,
-    pub(crate) classifier: C,
-    pub(crate) hook: H,
+#[derive(Clone, Debug)]
+pub struct Retry<S = TokioSleeper> {
+    setup: Arc<Setup>,
+    sleeper: S,
 }
 
-/// The options that determine the behaviour of one operation.
-#[derive(Clone)]
-pub(crate) struct Options<'a> {
-    pub(crate) policy: &'a Policy,
-    pub(crate) operation: Option<&'a str>,
-    pub(crate) operation_id: Option<&'a str>,
-    pub(crate) budget: Option<&'a Budget>,
-    pub(crate) breaker: Option<&'a SharedBreaker>,
+/// The options of a [`Retry`].
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub(crate) policy: Policy,
+    pub(crate) classes: Option<Arc<ClassMap>>,
+    pub(crate) operation: Option<Arc<Operation>>,
+    pub(crate) budget: Option<Arc<Budget>>,
+    pub(crate) breaker: Option<Arc<SharedBreaker>>,
     pub(crate) deadline: Option<Duration>,
-    #[cfg(feature = "tokio")]
     pub(crate) attempt_timeout: Option<Duration>,
-    pub(crate) can_refresh: bool,
+    pub(crate) refresher: Option<Arc<Refresher>>,
+    pub(crate) blocking_refresher: Option<Arc<crate::blocking::Refresher>>,
     pub(crate) seed: Option<u64>,
-    /// The tables for the classification of errors.
-    pub(crate) classes: &'a ClassMap,
 }
 
-/// The tables for callers without a policy file.
-static BUILT_IN: ClassMap = ClassMap::new();
-
-impl Options<'_> {
-    pub(crate) fn earliest_deadline(&self) -> Option<Duration> {
-        [self.deadline, self.policy.deadline()].into_iter().flatten().min()
-    }
-
-    /// Returns whether an attempt needs a timer or the breaker's admission.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn has_guards(&self) -> bool {
-        let is_timed = self.attempt_timeout.is_some() || self.earliest_deadline().is_some();
-        is_timed || self.breaker.is_some()
-    }
-
-    /// Records an operation that succeeded at this attempt.
-    pub(crate) fn count_success(&self, attempt: u32) {
-        if let Some(budget) = self.budget {
-            budget.refund();
-        }
-        if let Some(operation) = self.operation {
-            metrics::succeeded(operation, attempt);
-        } else if attempt > 1 {
-            metrics::succeeded(metrics::UNNAMED, attempt);
-        }
-    }
-}
-
-impl<'a> Retry<'a> {
-    /// Creates a retry by this policy.
-    pub fn new(policy: &'a Policy) -> Self {
-        let options = Options {
-            policy,
+impl Retry {
+    /// Creates a set-up with this policy: a [`Policy`], or a reference to one.
+    pub fn new(policy: impl Borrow<Policy>) -> Self {
+        let setup = Setup {
+            policy: policy.borrow().clone(),
+            classes: None,
             operation: None,
-            operation_id: None,
             budget: None,
             breaker: None,
             deadline: None,
-            #[cfg(feature = "tokio")]
             attempt_timeout: None,
-            can_refresh: false,
-            seed: None,
-            classes: &BUILT_IN,
-        };
-        Self {
-            options,
-            #[cfg(feature = "tokio")]
-            cancel: None,
-            #[cfg(feature = "tokio")]
             refresher: None,
             blocking_refresher: None,
-            classifier: ByTrait,
-            hook: NoHook,
-        }
+            seed: None,
+        };
+        Self { setup: Arc::new(setup), sleeper: TokioSleeper }
     }
 
-    /// Creates a retry by the set's policy for this operation, with the set's class tables.
+    /// Creates a set-up with the set's policy for this operation, with its name, and with the set's class tables.
     ///
     /// ```
     /// use holdoff_policy::PolicySet;
@@ -174,133 +94,211 @@ impl<'a> Retry<'a> {
     /// # drop(retry);
     /// # Ok::<(), holdoff_policy::Problems>(())
     /// ```
-    pub fn for_operation(set: &'a PolicySet, namespace: &str, operation: &'a str) -> Self {
-        let mut retry = Self::new(set.policy_for(namespace, operation).1).operation(operation);
-        retry.options.classes = set.classes();
-        retry
+    pub fn for_operation(set: &PolicySet, namespace: &str, operation: &str) -> Self {
+        let policy: &Policy = set.policy_for(namespace, operation).1;
+        let classes = Some(Arc::new(set.classes().clone()));
+        Self::new(policy).operation(operation.to_owned()).with(|setup| setup.classes = classes)
     }
 }
 
-impl<'a, C, H> Retry<'a, C, H> {
-    /// Sets the operation's name for metrics and logs. Use a small set of names: no ids, no user input.
-    pub fn operation(mut self, name: &'a str) -> Self {
-        self.options.operation = Some(name);
-        self
+impl From<Policy> for Retry {
+    fn from(policy: Policy) -> Self {
+        Self::new(policy)
     }
+}
 
-    /// Sets an id that distinguishes this call from others of the same operation, for logs only.
-    pub fn operation_id(mut self, id: &'a str) -> Self {
-        self.options.operation_id = Some(id);
-        self
+impl<S> Retry<S> {
+    /// Sets the operation's name for metrics and logs. Use a small set of names: no ids, no user input.
+    #[must_use]
+    pub fn operation(self, name: impl Into<std::borrow::Cow<'static, str>>) -> Self {
+        let operation = Operation::new(name.into());
+        self.with(|setup| setup.operation = Some(Arc::new(operation)))
     }
 
     /// Sets the retry budget that all callers of the same dependency share.
-    pub fn budget(mut self, budget: &'a Budget) -> Self {
-        self.options.budget = Some(budget);
-        self
+    #[must_use]
+    pub fn budget(self, budget: Arc<Budget>) -> Self {
+        self.with(|setup| setup.budget = Some(budget))
     }
 
     /// Sets the breaker that all callers of the same dependency share.
-    pub fn breaker(mut self, breaker: &'a SharedBreaker) -> Self {
-        self.options.breaker = Some(breaker);
-        self
+    #[must_use]
+    pub fn breaker(self, breaker: Arc<SharedBreaker>) -> Self {
+        self.with(|setup| setup.breaker = Some(breaker))
     }
 
-    /// Limits the duration of the whole operation; the policy's own deadline applies too.
+    /// Limits the duration of each whole operation; the policy's own deadline applies too.
     ///
-    /// At the deadline, the async executor drops an attempt in flight, and the blocking executor lets it
-    /// finish.
-    pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.options.deadline = Some(deadline);
+    /// At the deadline, the async executor drops an attempt in flight, and the blocking executor lets it finish.
+    #[must_use]
+    pub fn deadline(self, deadline: Duration) -> Self {
+        self.with(|setup| setup.deadline = Some(deadline))
+    }
+
+    /// Limits the duration of each attempt. An attempt that exceeds it counts as a timeout, and its outcome is unknown. For the
+    /// async executor only: a blocking call cannot be cut off.
+    #[must_use]
+    pub fn attempt_timeout(self, timeout: Duration) -> Self {
+        self.with(|setup| setup.attempt_timeout = Some(timeout))
+    }
+
+    /// Refreshes the credentials when the server first refuses them, then retries at once. For the async executor; the blocking
+    /// executor has [`refresh_blocking`](Self::refresh_blocking).
+    #[must_use]
+    pub fn refresh(self, refresher: Arc<Refresher>) -> Self {
+        self.with(|setup| setup.refresher = Some(refresher))
+    }
+
+    /// Refreshes the credentials when the server first refuses them, then retries at once.
+    #[must_use]
+    pub fn refresh_blocking(self, refresher: Arc<crate::blocking::Refresher>) -> Self {
+        self.with(|setup| setup.blocking_refresher = Some(refresher))
+    }
+
+    /// Sets the seed of the random number generator of each call, so that a test has the same delays in every run.
+    #[must_use]
+    pub fn seed(self, seed: u64) -> Self {
+        self.with(|setup| setup.seed = Some(seed))
+    }
+
+    /// Sets the timer and the clock, for a runtime other than tokio.
+    pub fn sleeper<Z: Sleeper>(self, sleeper: Z) -> Retry<Z> {
+        Retry { setup: self.setup, sleeper }
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Setup)) -> Self {
+        change(Arc::make_mut(&mut self.setup));
+        self
+    }
+}
+
+impl<S: Sleeper> Retry<S> {
+    /// Makes attempts until one succeeds or there is no further attempt: `retry.run(call)` is `call.retry(&retry)`.
+    ///
+    /// Cancel-safe: dropping the future drops the attempt in flight and returns an unused retry to the budget.
+    pub fn run<A: Attempts>(&self, call: A) -> RetryCall<'_, &Self, A> {
+        call.retry(self)
+    }
+}
+
+/// Rules for retries: a [`Policy`] or a [`Retry`], owned or by reference.
+pub trait RetryRules {
+    /// Determines the result of a call.
+    type Mode;
+    /// Determines the result of a call with a [`judge`](RetryCall::judge).
+    type Judged;
+
+    /// Returns the policy.
+    fn policy(&self) -> &Policy;
+
+    /// Returns the options, if there are any.
+    fn setup(&self) -> Option<&Setup>;
+}
+
+/// [`RetryRules`] with a timer.
+///
+/// `(&policy, sleeper)` adds a [`Sleeper`] to a policy, for a runtime other than tokio.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot retry an async call",
+    label = "not rules with a timer",
+    note = "use a `&Policy` or a `&Retry`; without the feature `tokio`, add a timer: `(&policy, smol::Timer::after)` or \
+            `Retry::new(policy).sleeper(smol::Timer::after)`"
+)]
+pub trait RetryBy: RetryRules {
+    /// The timer and the clock.
+    type Sleeper: Sleeper;
+
+    /// Returns the timer and the clock.
+    fn sleeper(&self) -> &Self::Sleeper;
+}
+
+impl RetryRules for Policy {
+    type Mode = Direct;
+    type Judged = Direct;
+
+    fn policy(&self) -> &Policy {
         self
     }
 
-    /// Sets the seed of the random number generator, so that a test has the same delays in every run.
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.options.seed = Some(seed);
-        self
-    }
-
-    /// Classifies errors with a closure instead of [`Classify`](crate::Classify).
-    pub fn classify<E, G: Fn(&E) -> holdoff_policy::Failure>(self, classifier: G) -> Retry<'a, G, H> {
-        self.with_parts(|_, hook| (classifier, hook))
-    }
-
-    /// Calls the closure once for each retry, before its wait, with the planned retry and the error that
-    /// caused it.
-    pub fn on_retry<E, G: FnMut(&Retrying, Option<&E>)>(self, hook: G) -> Retry<'a, C, G> {
-        self.with_parts(|classifier, _| (classifier, hook))
-    }
-
-    fn with_parts<D, I>(self, change: impl FnOnce(C, H) -> (D, I)) -> Retry<'a, D, I> {
-        let (classifier, hook) = change(self.classifier, self.hook);
-        Retry {
-            options: self.options,
-            #[cfg(feature = "tokio")]
-            cancel: self.cancel,
-            #[cfg(feature = "tokio")]
-            refresher: self.refresher,
-            blocking_refresher: self.blocking_refresher,
-            classifier,
-            hook,
-        }
+    fn setup(&self) -> Option<&Setup> {
+        None
     }
 }
 
 #[cfg(feature = "tokio")]
-impl<'a, C, H> Retry<'a, C, H> {
-    /// Limits the duration of each attempt. An attempt that exceeds it counts as a timeout, and its outcome
-    /// is unknown. For the async executor only: a blocking call cannot be cut off.
-    pub fn attempt_timeout(mut self, timeout: Duration) -> Self {
-        self.options.attempt_timeout = Some(timeout);
-        self
-    }
+impl RetryBy for Policy {
+    type Sleeper = TokioSleeper;
 
-    /// Stops when the cancellation token is cancelled, also during an attempt or a wait. The blocking
-    /// executor checks the token between attempts.
-    pub fn cancel(mut self, token: &'a tokio_util::sync::CancellationToken) -> Self {
-        self.cancel = Some(token);
-        self
-    }
-
-    /// Refreshes the credentials when the server first refuses them, then retries at once. For the async
-    /// executor; the blocking executor has [`refresh_blocking`](Self::refresh_blocking).
-    pub fn refresh(mut self, refresher: &'a crate::Refresher) -> Self {
-        self.refresher = Some(refresher);
-        self
+    fn sleeper(&self) -> &TokioSleeper {
+        &TokioSleeper
     }
 }
 
-/// A planned retry.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct Retrying {
-    /// The attempt that failed, from 1.
-    pub attempt: u32,
-    /// The delay before the next attempt.
-    pub delay: Duration,
-    /// The failure class.
-    pub class: Class,
-    /// The wait that the server asked for.
-    pub retry_after: Option<Duration>,
+impl<S> RetryRules for Retry<S> {
+    type Mode = Guarded;
+    type Judged = Judged;
+
+    fn policy(&self) -> &Policy {
+        &self.setup.policy
+    }
+
+    fn setup(&self) -> Option<&Setup> {
+        Some(&self.setup)
+    }
 }
 
-/// Receives a call once for each retry, before its wait.
-pub trait Hook<E> {
-    /// Reports that another attempt will follow.
-    fn retrying(&mut self, retrying: &Retrying, error: Option<&E>);
+impl<S: Sleeper> RetryBy for Retry<S> {
+    type Sleeper = S;
+
+    fn sleeper(&self) -> &S {
+        &self.sleeper
+    }
 }
 
-/// A hook that does nothing.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoHook;
+macro_rules! through {
+    ($($pointer:ty),+) => {$(
+        impl<R: RetryRules> RetryRules for $pointer {
+            type Mode = R::Mode;
+            type Judged = R::Judged;
 
-impl<E> Hook<E> for NoHook {
-    fn retrying(&mut self, _: &Retrying, _: Option<&E>) {}
+            fn policy(&self) -> &Policy {
+                (**self).policy()
+            }
+
+            fn setup(&self) -> Option<&Setup> {
+                (**self).setup()
+            }
+        }
+
+        impl<R: RetryBy> RetryBy for $pointer {
+            type Sleeper = R::Sleeper;
+
+            fn sleeper(&self) -> &R::Sleeper {
+                (**self).sleeper()
+            }
+        }
+    )+};
 }
 
-impl<E, F: FnMut(&Retrying, Option<&E>)> Hook<E> for F {
-    fn retrying(&mut self, retrying: &Retrying, error: Option<&E>) {
-        self(retrying, error);
+through!(&R, Arc<R>);
+
+impl<R: RetryRules, S> RetryRules for (R, S) {
+    type Mode = R::Mode;
+    type Judged = R::Judged;
+
+    fn policy(&self) -> &Policy {
+        self.0.policy()
+    }
+
+    fn setup(&self) -> Option<&Setup> {
+        self.0.setup()
+    }
+}
+
+impl<R: RetryRules, S: Sleeper> RetryBy for (R, S) {
+    type Sleeper = S;
+
+    fn sleeper(&self) -> &S {
+        &self.1
     }
 }

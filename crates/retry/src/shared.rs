@@ -1,12 +1,8 @@
 //! State that all callers of the same dependency share: the circuit breaker, and the refresher of its credential.
 
-#[cfg(feature = "tokio")]
 use std::error::Error;
-#[cfg(feature = "tokio")]
 use std::fmt;
-#[cfg(feature = "tokio")]
 use std::future::Future;
-#[cfg(feature = "tokio")]
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,46 +10,39 @@ use std::time::Duration;
 use holdoff_policy::{Admission, Breaker, BreakerOptions, BreakerState, Ticket};
 use parking_lot::Mutex;
 
-use crate::state::{self, Instant};
-
-#[cfg(feature = "tokio")]
 type BoxError = Box<dyn Error + Send + Sync>;
-#[cfg(feature = "tokio")]
 type RefreshFn = dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>> + Send + Sync;
 
-/// A [`Breaker`] with a clock, shared by all callers of the same dependency.
+/// A [`Breaker`] shared by all callers of the same dependency.
 #[derive(Debug)]
-pub struct SharedBreaker {
-    breaker: Mutex<Breaker>,
-    epoch: Instant,
+pub struct SharedBreaker(Mutex<Breaker>);
+
+impl Default for SharedBreaker {
+    fn default() -> Self {
+        Self::new(BreakerOptions::default())
+    }
 }
 
 impl SharedBreaker {
     /// Creates a closed breaker.
     pub fn new(options: BreakerOptions) -> Self {
-        Self { breaker: Mutex::new(Breaker::new(options)), epoch: state::now() }
+        Self(Mutex::new(Breaker::new(options)))
     }
 
     /// Returns the state.
     pub fn state(&self) -> BreakerState {
-        self.breaker.lock().state()
+        self.0.lock().state()
     }
 
-    pub(crate) fn admit(&self) -> Result<Ticket, Duration> {
-        let now = self.now();
-        match self.breaker.lock().admit(now) {
+    pub(crate) fn admit(&self, now: Duration) -> Result<Ticket, Duration> {
+        match self.0.lock().admit(now) {
             Admission::Admitted(ticket) => Ok(ticket),
             Admission::Refused { retry_in } => Err(retry_in),
         }
     }
 
-    pub(crate) fn record(&self, ticket: Ticket, succeeded: bool, roll: u32) {
-        let now = self.now();
-        self.breaker.lock().record(ticket, succeeded, now, roll);
-    }
-
-    fn now(&self) -> Duration {
-        state::now().saturating_duration_since(self.epoch)
+    pub(crate) fn record(&self, ticket: Ticket, succeeded: bool, now: Duration, roll: u32) {
+        self.0.lock().record(ticket, succeeded, now, roll);
     }
 }
 
@@ -103,25 +92,25 @@ impl RefreshRounds {
 /// all other callers wait for the result.
 ///
 /// ```
-/// use holdoff_policy::{Class, Failure, Policy};
+/// use holdoff_policy::{Class, Policy};
 /// use holdoff_retry::{Refresher, Retry};
+/// use std::sync::Arc;
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
-/// let refresher = Refresher::new(|| async { Ok(()) });
-/// let policy = Policy::standard();
+/// let refresher = Arc::new(Refresher::new(|| async { Ok(()) }));
+/// let retry = Retry::new(Policy::standard()).refresh(refresher);
 /// let mut tokens = ["expired", "fresh"].into_iter();
-/// let answer = Retry::new(&policy)
-///     .refresh(&refresher)
-///     .classify(|_: &()| Failure::new(Class::Unauthorized))
+/// let answer = retry
 ///     .run(|| {
 ///         let token = tokens.next();
 ///         async move { if token == Some("fresh") { Ok("welcome") } else { Err(()) } }
 ///     })
-///     .await;
-/// assert_eq!(answer, Ok("welcome"));
+///     .classify(|_| Class::Unauthorized)
+///     .await
+///     .unwrap();
+/// assert_eq!(answer, "welcome");
 /// # }
 /// ```
-#[cfg(feature = "tokio")]
 pub struct Refresher {
     refresh: Box<RefreshFn>,
     rounds: RefreshRounds,
@@ -129,25 +118,21 @@ pub struct Refresher {
 }
 
 /// The refresh failed; the credentials are unchanged.
-#[cfg(feature = "tokio")]
 #[derive(Debug)]
 pub struct RefreshFailed(Option<BoxError>);
 
-#[cfg(feature = "tokio")]
 impl fmt::Display for RefreshFailed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the credentials could not be refreshed and are unchanged")
     }
 }
 
-#[cfg(feature = "tokio")]
 impl Error for RefreshFailed {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.0.as_ref().map(|error| &**error as &(dyn Error + 'static))
     }
 }
 
-#[cfg(feature = "tokio")]
 impl Refresher {
     /// Creates a refresher that calls this function.
     pub fn new<F, Fut>(refresh: F) -> Self
@@ -182,7 +167,6 @@ impl Refresher {
     }
 }
 
-#[cfg(feature = "tokio")]
 impl fmt::Debug for Refresher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Refresher").field("generation", &self.generation()).finish_non_exhaustive()

@@ -15,11 +15,13 @@ use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use holdoff_policy::Jitter;
+use holdoff_retry::Backoff;
 use tokio::sync::Mutex;
 use tracing::Instrument;
 
 use crate::problem::{Kind, Problem};
-use crate::rate::{Rate, RateLimiter};
+use crate::rate::{ConcurrencyLimit, Rate, RateLimiter, Running};
 use crate::token_store::{AuditEvent, PresentedToken, TokenScope, TokenStore};
 use crate::{Error, Settings, api, clock, dashboard, metrics};
 use cache::TokenCache;
@@ -28,6 +30,12 @@ pub(crate) use caller::Caller;
 
 /// The rate at which one address may present invalid tokens.
 const INVALID_TOKENS: Rate = Rate::new(10, Duration::from_secs(10));
+
+/// The number of logins in progress from one address.
+const MAX_LOGINS: u32 = 8;
+
+/// How long an action waits for its entry in the audit log.
+const RECORD_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Timeout for the lookup of a token on a route that needs none.
 const OPTIONAL_TIMEOUT: Duration = Duration::from_secs(1);
@@ -50,6 +58,10 @@ pub(crate) struct Auth {
     rates: Option<RateLimiter<String>>,
     invalid: RateLimiter<IpAddr>,
     lookup_locks: LookupLocks,
+    logins: ConcurrencyLimit<IpAddr>,
+    /// Whether connections use TLS, and the path prefix: the name of the session's cookie depends on them.
+    has_tls: bool,
+    base: String,
 }
 
 /// The host names that the daemon accepts as a request's `Host`.
@@ -74,7 +86,25 @@ impl Auth {
             rates: settings.rate.map(RateLimiter::new),
             invalid: RateLimiter::new(INVALID_TOKENS),
             lookup_locks: LookupLocks::default(),
+            logins: ConcurrencyLimit::new(MAX_LOGINS),
+            has_tls: settings.tls.is_some(),
+            base: settings.prefix.clone(),
         }
+    }
+
+    /// Returns whether the client's connection uses TLS: to the daemon, or to a proxy in front of it.
+    pub(crate) fn is_encrypted(&self, headers: &HeaderMap) -> bool {
+        dashboard::is_encrypted(self.has_tls, headers)
+    }
+
+    /// Returns the session token of a request's cookies.
+    fn session<'h>(&self, headers: &'h HeaderMap) -> Option<&'h str> {
+        dashboard::cookie(headers, dashboard::cookie_name(self.is_encrypted(headers), &self.base))
+    }
+
+    /// Returns a place for a login, or `None` if too many from its address are in progress.
+    pub(crate) fn enter_login(&self, peer: Option<PeerIp>) -> Option<Running<IpAddr>> {
+        self.logins.enter(unit_of(peer))
     }
 
     /// Returns whether the daemon serves callers without a token.
@@ -149,55 +179,51 @@ impl Auth {
         verified.ok().and_then(Result::ok).map_or(Caller::Anonymous, Caller::Token)
     }
 
-    /// Returns the record of the presented token if the token is valid. If an address presents too many invalid tokens,
-    /// the daemon refuses further unknown tokens from it for a while. It still accepts tokens that were valid recently,
-    /// so that a client cannot lock out others behind the same address.
+    /// Returns the record of the presented token if the token is valid. A secret has 256 bits, so a limit on guesses
+    /// protects nothing: the daemon looks every token up, and throttles only the failures of an address, so that a
+    /// client cannot lock out others behind the same address.
     async fn verify(
         &self,
         text: &str,
         scope: TokenScope,
         peer: Option<PeerIp>,
     ) -> Result<Arc<crate::TokenRecord>, AuthError> {
-        let from = peer.map_or(IpAddr::from([0; 16]), |PeerIp(address)| network(address));
-        let throttled = |wait| {
-            metrics::record_unauthenticated("throttled");
-            AuthError::TooManyInvalid(wait)
-        };
+        let from = unit_of(peer);
         let invalid = || match self.invalid.take(&from, clock::now()) {
             Ok(()) => {
                 metrics::record_unauthenticated("refused");
                 AuthError::Unauthenticated(scope)
             }
-            Err(wait) => throttled(wait),
+            Err(wait) => {
+                metrics::record_unauthenticated("throttled");
+                AuthError::TooManyInvalid(wait)
+            }
         };
         let presented = PresentedToken::parse(text).ok_or_else(invalid)?;
-        let was_right = match self.cache.get(&presented) {
+        // One lookup at a time for each address, so that a flood of unknown tokens from one address does not occupy the
+        // store's connections. A token that was valid recently does not wait behind such a flood.
+        let _serialized = match self.cache.get(&presented) {
             cache::Cached::Fresh(token) => return Ok(token),
-            cache::Cached::Stale => true,
-            cache::Cached::Miss => false,
+            cache::Cached::Stale => None,
+            cache::Cached::Miss => Some(self.lookup_locks.of(&from).lock().await),
         };
-        if was_right {
-            return self
-                .cache
-                .fetch(&presented)
-                .await
-                .map_err(AuthError::StoreUnavailable)?
-                .ok_or_else(invalid);
-        }
-        // Serialized for each address: otherwise concurrent requests would all be looked up before the first failure is
-        // counted.
-        let _serialized = self.lookup_locks.of(&from).lock().await;
-        if let Some(wait) = self.invalid.wait(&from, clock::now()) {
-            return Err(throttled(wait));
-        }
         self.cache.fetch(&presented).await.map_err(AuthError::StoreUnavailable)?.ok_or_else(invalid)
     }
 
-    /// Appends an event to the audit log.
+    /// Appends an event to the audit log. The action is done, so this waits for a store that does not answer, at most
+    /// [`RECORD_TIMEOUT`].
     async fn record(&self, event: AuditEvent) {
-        if let Err(error) = self.token_store.record(&event).await {
+        let until = clock::now().saturating_add(RECORD_TIMEOUT);
+        let mut backoff =
+            Backoff::exponential(Duration::from_millis(50), Duration::from_secs(2), Jitter::Equal);
+        while let Err(error) = self.token_store.record(&event).await {
+            if matches!(error, Error::TokenStore { transient: true, .. }) && clock::now() < until {
+                backoff.wait().await;
+                continue;
+            }
             let (actor, action, object) = (&event.actor, &event.action, &event.object);
             tracing::error!(%error, actor, action, object, "failed to record an action in the audit log");
+            return;
         }
     }
 }
@@ -214,7 +240,7 @@ pub(crate) async fn authenticate(
     let peer = request.extensions().get::<PeerIp>().copied();
     // An unknown path also accepts the session: a user who is logged in gets 404 instead of the login page.
     let is_page = route.as_ref().is_none_or(|route| api::is_page(route.as_str()));
-    let session = is_page.then(|| dashboard::cookie(request.headers())).flatten();
+    let session = is_page.then(|| auth.session(request.headers())).flatten();
     let caller = match auth.authorize(requirement, request.headers(), session, peer).await {
         Ok(caller) => caller,
         Err(error) => return error.into_response(),
@@ -254,6 +280,10 @@ pub(crate) struct NoChange;
 pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+fn unit_of(peer: Option<PeerIp>) -> IpAddr {
+    peer.map_or(IpAddr::from([0; 16]), |PeerIp(address)| network(address))
 }
 
 /// Returns the unit of addresses that shares one limit: an IPv4 address, or the /64 of an IPv6 address, because one

@@ -8,6 +8,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::acceptor::LocalAcceptor;
+use crate::access::Caller;
 use crate::api::PullWorkers;
 use crate::events::Events;
 use crate::gateway::Gateway;
@@ -92,6 +93,13 @@ impl App {
     ) -> Self {
         let acceptor = acceptor.map(LocalAcceptor::new).map(Arc::new);
         Self { acceptor, ledgers, ..self }
+    }
+
+    /// Returns whether a caller may see the ledger of this name: one for all namespaces may see all; one of a namespace, the
+    /// ledger of that name, unless the daemons keep their locks in it.
+    pub(crate) fn may_see_ledger(&self, caller: &Caller, name: &str) -> bool {
+        let keeps_locks = || self.locking.ledger() == Some(name);
+        caller.own_namespace().is_none_or(|own| own == name && !keeps_locks())
     }
 
     /// Returns the maximum size of a body in bytes.

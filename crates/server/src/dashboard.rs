@@ -25,8 +25,8 @@ mod whatif;
 
 pub(crate) use assets::edition;
 pub(crate) use chrome::html_response;
-pub(crate) use problem_page::render_problems;
-pub(crate) use session::cookie;
+pub(crate) use problem_page::{is_same_origin, render_problems};
+pub(crate) use session::{cookie, cookie_name, is_encrypted};
 
 use axum::extract::State;
 use axum::http::HeaderMap;

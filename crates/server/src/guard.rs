@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::{self, CONNECTION, HeaderName};
+use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -15,8 +16,9 @@ use uuid::Uuid;
 
 use crate::access::{Auth, Hosts, RequestId};
 use crate::app::App;
-use crate::problem::{Kind, Problem};
-use crate::{clock, metrics};
+use crate::listen::ProbesOnly;
+use crate::problem::{Kind, Problem, jittered_retry_after};
+use crate::{api, clock, dashboard, metrics};
 
 /// The timeout of a request, its body included.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -24,6 +26,12 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// The header that carries the id of a request in the log.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const MAX_REQUEST_ID_BYTES: usize = 128;
+
+/// The routes that a connection serves even if all others are busy.
+const PROBES: [&str; 2] = ["/healthz", "/readyz"];
+
+/// Makes a browser use TLS for this host for a year.
+const HSTS: &str = "max-age=31536000";
 
 /// Permits nothing: a browser shows a response that is not a page as it is.
 const CONTENT_POLICY: &str =
@@ -48,9 +56,15 @@ pub(crate) async fn guard(State(auth): State<Arc<Auth>>, mut request: Request, n
 
     request.extensions_mut().insert(RequestId(id.to_str().unwrap_or_default().to_owned()));
 
+    let is_encrypted = auth.is_encrypted(request.headers());
     let respond = async {
-        let wrong = wrong_host(request.headers(), &auth.hosts);
-        if let Some(problem) = wrong.or_else(|| wrong_origin(request.headers(), &auth.hosts)) {
+        if request.extensions().get::<ProbesOnly>().is_some() && !PROBES.contains(&route) {
+            let problem = Problem::new(Kind::Overloaded, "all connections of this daemon are busy");
+            let headers = [(CONNECTION, HeaderValue::from_static("close"))];
+            return (headers, problem.retry_after(jittered_retry_after())).into_response();
+        }
+        let wrong = wrong_host(&request, &auth.hosts);
+        if let Some(problem) = wrong.or_else(|| wrong_origin(&request, route, &auth.hosts)) {
             return problem.into_response();
         }
         let late = |_| {
@@ -67,6 +81,9 @@ pub(crate) async fn guard(State(auth): State<Arc<Auth>>, mut request: Request, n
     let headers = response.headers_mut();
     headers.insert(REQUEST_ID, id);
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if is_encrypted {
+        headers.insert(header::STRICT_TRANSPORT_SECURITY, HeaderValue::from_static(HSTS));
+    }
     // A page may have set its own values of these headers.
     for (name, usual) in [
         (header::CONTENT_SECURITY_POLICY, CONTENT_POLICY),
@@ -98,28 +115,52 @@ fn request_id(headers: &HeaderMap) -> HeaderValue {
 }
 
 /// Refuses a `Host` that is not accepted. A web page may point a name of its own at loopback (DNS rebinding), but it
-/// cannot make the browser send loopback's name as the `Host`.
-fn wrong_host(headers: &HeaderMap, hosts: &Hosts) -> Option<Problem> {
-    let host = name(headers.get(header::HOST)?.to_str().unwrap_or_default());
-    let is_ours = match hosts {
-        Hosts::Loopback => is_loopback(&host),
-        Hosts::Named(names) => names.is_empty() || names.contains(&host) || is_loopback(&host),
+/// cannot make the browser send loopback's name as the `Host`. If the `Host` matters, it must be there, once.
+fn wrong_host(request: &Request, hosts: &Hosts) -> Option<Problem> {
+    let is_ours = |host: &str| match hosts {
+        Hosts::Loopback => is_loopback(host),
+        Hosts::Named(names) => names.is_empty() || names.iter().any(|name| name == host) || is_loopback(host),
     };
+    let mut sent = request.headers().get_all(header::HOST).iter();
+    let (first, second) = (sent.next(), sent.next());
+    // An absolute URI in the request line names a host too.
+    let named = [
+        first.map(|host| host.to_str().unwrap_or_default()),
+        request.uri().authority().map(Authority::as_str),
+    ];
+    let is_missing = first.is_none() && !is_ours("");
+    if second.is_none() && !is_missing && named.into_iter().flatten().all(|host| is_ours(&name(host))) {
+        return None;
+    }
     let detail = match hosts {
-        Hosts::Loopback => "the request's Host must be localhost or a loopback address",
-        Hosts::Named(_) => "the request's Host must be one of server.hosts",
+        Hosts::Loopback => "the request must have one Host: localhost or a loopback address",
+        Hosts::Named(_) => "the request must have one Host: one of server.hosts",
     };
-    (!is_ours).then(|| Problem::new(Kind::WrongHost, detail))
+    Some(Problem::new(Kind::WrongHost, detail))
 }
 
-/// Refuses an `Origin` that is not accepted. If no token is needed, a page of another origin can make a browser send
-/// requests without a body, but the browser reports the origin of the page.
-fn wrong_origin(headers: &HeaderMap, hosts: &Hosts) -> Option<Problem> {
-    let origin = headers.get(header::ORIGIN)?.to_str().unwrap_or_default();
-    let is_ours = origin.split_once("://").is_some_and(|(_, host)| is_loopback(&name(host)));
-    let is_open = matches!(hosts, Hosts::Loopback);
-    (is_open && !is_ours).then(|| {
-        Problem::new(Kind::WrongHost, "the request's Origin must be localhost or a loopback address, because this daemon needs no API token")
+/// If no token is needed, a page of another origin can make a browser send requests. Refuses them by the origin that the
+/// browser reports: every `Origin` beyond loopback, and for a change every origin but the daemon's own.
+fn wrong_origin(request: &Request, route: &str, hosts: &Hosts) -> Option<Problem> {
+    if !matches!(hosts, Hosts::Loopback) {
+        return None;
+    }
+    let headers = request.headers();
+    let origin = headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or_default());
+    let is_ours = |origin: &str| origin.split_once("://").is_some_and(|(_, host)| is_loopback(&name(host)));
+    if origin.is_some_and(|origin| !is_ours(origin)) {
+        return Some(Problem::new(
+            Kind::WrongHost,
+            "the request's Origin must be localhost or a loopback address, because this daemon needs no API token",
+        ));
+    }
+    let is_change = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    let is_from_browser = origin.is_some() || headers.contains_key("sec-fetch-site");
+    // The layer of the pages checks their forms, and shows the refusal as a page.
+    (is_change && is_from_browser && !api::is_page(route) && !dashboard::is_same_origin(headers)).then(|| {
+        let detail =
+            "a page of another origin may not change anything, because this daemon needs no API token";
+        Problem::new(Kind::Forbidden, detail)
     })
 }
 
@@ -164,6 +205,8 @@ pub(crate) async fn close_on_shutdown(State(app): State<App>, request: Request, 
 
 #[cfg(test)]
 mod tests {
+    use axum::body::Body;
+
     use super::*;
 
     #[test]
@@ -182,10 +225,10 @@ mod tests {
     #[test]
     fn configured_hosts_are_accepted_with_tokens() {
         let is_accepted = |host: &str, names: &[&str]| {
-            let mut headers = HeaderMap::new();
-            headers.insert(header::HOST, host.parse().unwrap());
+            let request =
+                axum::http::Request::builder().header(header::HOST, host).body(Body::empty()).unwrap();
             let hosts = Hosts::Named(names.iter().map(ToString::to_string).collect());
-            wrong_host(&headers, &hosts).is_none()
+            wrong_host(&request, &hosts).is_none()
         };
         assert!(is_accepted("Holdoff.example.com:7070", &["holdoff.example.com"]));
         assert!(is_accepted("localhost:7070", &["holdoff.example.com"]));

@@ -50,7 +50,7 @@ pub(crate) async fn accept(
     let limit = ConnectionLimit::new();
     let next = async || {
         let accepted = accept_next(&listener, &limit).await;
-        Some((limit.acquire().await?, accepted))
+        (limit.acquire().await, accepted)
     };
     let spawn = |(stream, peer): (TcpStream, PeerIp), permit: Arc<Permit>| {
         let (http, app, watcher) = (http.clone(), app.clone(), connections.watcher());
@@ -64,19 +64,21 @@ pub(crate) async fn accept(
             }
         });
     };
-    while let Some(Some((permit, accepted))) = stopping.run_until_cancelled(next()).await {
+    while let Some((permit, accepted)) = stopping.run_until_cancelled(next()).await {
         spawn(accepted, permit);
     }
     // Connections in the listen backlog count as accepted: closing the listener would reset them.
     for accepted in drain_backlog(listener) {
-        if let Some(permit) = limit.acquire().await {
-            spawn(accepted, permit);
-        }
+        spawn(accepted, limit.acquire().await);
     }
     if tokio::time::timeout(DRAIN_TIMEOUT, connections.shutdown()).await.is_err() {
         tracing::warn!("stopped before all requests in progress had ended");
     }
 }
+
+/// Marks a request on a connection that serves probes only, because all other connections are busy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProbesOnly;
 
 /// A connection, before the TLS handshake if there is one.
 struct Connection {
@@ -104,10 +106,14 @@ impl Connection {
         let Self { http, app, prefix, peer, permit, watcher } = self;
         let service = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(peer);
+            if permit.is_reserved() {
+                request.extensions_mut().insert(ProbesOnly);
+            }
             prefix.strip(request.uri_mut());
-            let busy = permit.start_request();
+            let (parts, body) = request.into_parts();
+            let (busy, body) = permit.start_request(body);
             // A router is always ready.
-            let response = Service::call(&mut app.clone(), request);
+            let response = Service::call(&mut app.clone(), Request::from_parts(parts, body));
             async move { response.await.map(|response| response.map(|body| busy.until_sent(body))) }
         });
         if let Err(error) = watcher.watch(http.serve_connection(TokioIo::new(stream), service)).await {

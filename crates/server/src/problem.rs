@@ -89,6 +89,7 @@ pub(crate) enum Kind {
     NotJoined,
     NoQuorum,
     TooManyTransactions,
+    LedgerFull,
     LedgerStopped,
     OutcomeUnknown,
     TransactionExpired,
@@ -101,6 +102,7 @@ pub(crate) enum Kind {
     QueueFull,
     StoreUnavailable,
     Stopping,
+    Overloaded,
     TimedOut,
     Internal,
 }
@@ -148,6 +150,7 @@ impl Kind {
             Self::TooManyTransactions => {
                 ("too-many-transactions", "Too many transactions", StatusCode::SERVICE_UNAVAILABLE)
             }
+            Self::LedgerFull => ("ledger-full", "Ledger full", StatusCode::INSUFFICIENT_STORAGE),
             Self::LedgerStopped => ("ledger-stopped", "Ledger node stopped", StatusCode::SERVICE_UNAVAILABLE),
             Self::OutcomeUnknown => ("outcome-unknown", "Outcome unknown", StatusCode::GATEWAY_TIMEOUT),
             Self::TransactionExpired => ("transaction-expired", "Transaction expired", StatusCode::CONFLICT),
@@ -166,6 +169,7 @@ impl Kind {
                 ("store-unavailable", "Store unavailable", StatusCode::SERVICE_UNAVAILABLE)
             }
             Self::Stopping => ("stopping", "Daemon shutting down", StatusCode::SERVICE_UNAVAILABLE),
+            Self::Overloaded => ("overloaded", "Too many connections", StatusCode::SERVICE_UNAVAILABLE),
             Self::TimedOut => ("timed-out", "Request timed out", StatusCode::GATEWAY_TIMEOUT),
             Self::Internal => ("internal", "Internal error", StatusCode::INTERNAL_SERVER_ERROR),
         }
@@ -275,6 +279,7 @@ impl From<holdoff_ledger::runtime::Error> for Problem {
                     .retry_after(jittered_retry_after());
             }
             Error::NotTransferred(_) => Kind::NotNow,
+            Error::TooLarge { .. } => Kind::TooLarge,
             _ => Kind::LedgerStopped,
         };
         Self::new(kind, error.to_string())

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdoff_policy::{TokenBucket, TokenRate};
@@ -78,13 +79,6 @@ impl<K: Hash + Eq + Clone> RateLimiter<K> {
         Self { rate: rate.token_rate(), buckets: Mutex::default() }
     }
 
-    /// Returns the time that this key must wait, or `None`. Takes nothing from the bucket.
-    pub(crate) fn wait(&self, key: &K, now: Duration) -> Option<Duration> {
-        let bucket = self.buckets.lock().get(key).copied().unwrap_or_default();
-        let wait = bucket.wait(&self.rate, now);
-        (!wait.is_zero()).then_some(wait)
-    }
-
     /// Takes one permit. The error is the time to wait.
     pub(crate) fn take(&self, key: &K, now: Duration) -> Result<(), Duration> {
         let mut buckets = self.buckets.lock();
@@ -95,6 +89,49 @@ impl<K: Hash + Eq + Clone> RateLimiter<K> {
             make_room(&mut buckets, now);
         }
         buckets.entry(key.clone()).or_default().take(&self.rate, now)
+    }
+}
+
+/// A limit on what runs at once for each key.
+#[derive(Debug)]
+pub(crate) struct ConcurrencyLimit<K: Hash + Eq> {
+    max: u32,
+    running: Arc<Mutex<HashMap<K, u32>>>,
+}
+
+/// A place under a [`ConcurrencyLimit`].
+#[derive(Debug)]
+pub(crate) struct Running<K: Hash + Eq> {
+    key: K,
+    running: Arc<Mutex<HashMap<K, u32>>>,
+}
+
+impl<K: Hash + Eq + Clone> ConcurrencyLimit<K> {
+    pub(crate) fn new(max: u32) -> Self {
+        Self { max, running: Arc::default() }
+    }
+
+    /// Returns a place, or `None` if the key is at its limit.
+    pub(crate) fn enter(&self, key: K) -> Option<Running<K>> {
+        let mut running = self.running.lock();
+        let count = running.entry(key.clone()).or_default();
+        if *count >= self.max {
+            return None;
+        }
+        *count += 1;
+        Some(Running { key, running: Arc::clone(&self.running) })
+    }
+}
+
+impl<K: Hash + Eq> Drop for Running<K> {
+    fn drop(&mut self) {
+        let mut running = self.running.lock();
+        if let Some(count) = running.get_mut(&self.key) {
+            *count -= 1;
+            if *count == 0 {
+                running.remove(&self.key);
+            }
+        }
     }
 }
 
@@ -137,6 +174,17 @@ mod tests {
         assert_eq!(buckets.take(&"a", at(5100)), Err(at(100)));
         let later = (0..50).filter(|_| buckets.take(&"a", at(60_000)).is_ok()).count();
         assert_eq!(later, 10, "no more is saved up");
+    }
+
+    #[test]
+    fn each_key_has_its_own_places() {
+        let limit = ConcurrencyLimit::new(2);
+        let [one, two] = [limit.enter("a"), limit.enter("a")];
+        assert!(one.is_some() && two.is_some() && limit.enter("a").is_none());
+        let other = limit.enter("b");
+        assert!(other.is_some());
+        drop((one, two, other));
+        assert!(limit.running.lock().is_empty() && limit.enter("a").is_some());
     }
 
     #[test]

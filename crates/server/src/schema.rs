@@ -1,7 +1,7 @@
 //! Schemas of other crates' values in the API's document.
 
 use holdoff_policy::Class;
-use holdoff_work::{AttemptOutcome, StepState, TaskState};
+use holdoff_work::{AttemptOutcome, DelaySource, FailureReason, StepState, TaskState};
 use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, Schema, SchemaFormat, Type};
 use utoipa::openapi::{RefOr, schema::SchemaType};
 use utoipa::{PartialSchema, ToSchema};
@@ -44,6 +44,8 @@ written! {
         [TaskState::Running, TaskState::Succeeded, TaskState::Failed, TaskState::Cancelled].map(TaskState::name),
     );
     OutcomeWord as "AttemptOutcome": one_of("The outcome of an attempt.", AttemptOutcome::ALL.map(AttemptOutcome::name));
+    FailureReasonWord as "FailureReason": one_of("Why a step failed finally.", FailureReason::ALL.map(FailureReason::name));
+    DelaySourceWord as "DelaySource": one_of("What determined a delay.", DelaySource::ALL.map(DelaySource::name));
     ClassWord as "Class": one_of("The class of a failure.", Class::ALL.map(Class::name));
     TaskIdText as "TaskId": text("The id of a task: a UUID.").pattern(Some(UUID)).format(Some(uuid()));
     StepIdText as "StepId": text("The id of a step: its task and its number, `TASK/NUMBER`.")

@@ -7,7 +7,7 @@ use std::time::Duration;
 use holdoff_council::acceptor::AcceptorService;
 use holdoff_ledger::runtime::{DefaultMachine, Host};
 use holdoff_work::{Work, Worker};
-use tokio::net::TcpListener;
+use tokio::net::TcpSocket;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -16,9 +16,9 @@ use crate::app::App;
 use crate::ledgers::Ledgers;
 use crate::listen::Prefix;
 use crate::locking::Locking;
-use crate::tls::Tls;
+use crate::tls::{Tls, key_warning};
 use crate::token_store::TokenStore;
-use crate::{Error, Options, Reload, Settings, StoreUrl, api, events, listen, metrics};
+use crate::{Error, Options, Reload, Settings, StoreUrl, TlsFiles, api, events, listen, metrics};
 
 /// A running daemon. Dropping it stops it without waiting: its running steps are rescued when their leases have
 /// expired.
@@ -54,7 +54,7 @@ impl Server {
             listen: address,
             store,
             policies,
-            settings,
+            mut settings,
             locking,
             server,
             acceptor,
@@ -65,11 +65,14 @@ impl Server {
         let (concurrency, drain_timeout, grace) = (options.concurrency, options.drain_timeout, options.grace);
         let reload = options.reload;
         check_address(address, &server)?;
+        // With tokens, the submitters of work are others than the owner of the network.
+        settings.http.deny_private.get_or_insert(server.require_tokens);
         let tls = server.tls.clone().map(Tls::open).transpose()?;
-        // The port comes first: a second daemon started by mistake fails before it touches the store.
+        // The port comes first: a second daemon started by mistake fails before it touches the store. No client can
+        // connect to it before the last reason for a refusal has been checked.
         let listen_error = |source| Error::Listen { address, source };
-        let listener = TcpListener::bind(address).await.map_err(listen_error)?;
-        let address = listener.local_addr().map_err(listen_error)?;
+        let socket = bind(address).map_err(listen_error)?;
+        let address = socket.local_addr().map_err(listen_error)?;
         store.create()?;
         // The recorder comes before the work, because a metric belongs to the recorder that was installed when it was
         // first used.
@@ -78,11 +81,13 @@ impl Server {
         let deployed_by_start = deployed_by("start");
         let open = Box::pin(Work::join(store.as_str(), policies, settings, &deployed_by_start));
         let work = open.await.map_err(store_error)?;
+        warn_about_files(&store, server.tls.as_ref());
         let ledger = start_ledger(ledger).await?;
         let ledgers = ledger.as_ref().map(Ledgers::new).map(Arc::new);
         let locking = Box::pin(Locking::open(&store, &work, locks, locking, ledgers.as_ref())).await?;
         let token_store = TokenStore::open(store.as_str()).await?;
         check_admin(address, &store, &server, &token_store).await?;
+        let listener = socket.listen(BACKLOG).map_err(listen_error)?;
         let start = Box::pin(work.worker().http().concurrency(concurrency).start());
         let worker = start.await.map_err(store_error)?;
         let acceptor = match &acceptor.data {
@@ -98,7 +103,7 @@ impl Server {
             locking.clone(),
             token_store.clone(),
             rendered.clone(),
-            store_name,
+            store_name.clone(),
             worker.broken(),
             stopping.clone(),
         )
@@ -131,12 +136,11 @@ impl Server {
         tasks.push(tokio::spawn(async {
             let _ = follow.await;
         }));
-        let store = store.to_string();
         let timeouts = ShutdownTimeouts { drain_timeout, grace };
         Ok(Self {
             address,
             has_tls,
-            store,
+            store: store_name,
             locking,
             work,
             token_store,
@@ -250,6 +254,26 @@ impl Server {
         };
         tokio::join!(self.worker.shutdown_within(self.timeouts.drain_timeout), answered, decided);
     }
+}
+
+/// Logs the ways in which other users of the machine can read or replace the store or the TLS key.
+fn warn_about_files(store: &StoreUrl, tls: Option<&TlsFiles>) {
+    for warning in store.warnings().into_iter().chain(tls.and_then(key_warning)) {
+        tracing::warn!("{warning}");
+    }
+}
+
+/// The number of connections that the system accepts ahead of the daemon.
+const BACKLOG: u32 = 1024;
+
+/// Reserves the address. Clients cannot connect yet.
+fn bind(address: SocketAddr) -> std::io::Result<TcpSocket> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // A restarted daemon does not wait for the closed connections of the previous one.
+    #[cfg(not(windows))]
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
 }
 
 /// Starts the node of ledgers, if it has settings, and logs settings that contradict each other.

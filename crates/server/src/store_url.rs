@@ -39,17 +39,48 @@ impl StoreUrl {
         &self.url
     }
 
-    /// Creates the directory and the file if they do not exist. Only their owner may read them.
+    /// Returns the store's address without its password and without the options, which may contain one.
+    pub fn redacted(&self) -> String {
+        holdoff_sql::without_password(&self.url)
+    }
+
+    /// Creates the data directory if it does not exist. Only its owner may read it. Opening the store creates the file.
     pub fn create(&self) -> Result<(), Error> {
-        let Some(file) = &self.file else { return Ok(()) };
-        let cannot = |path: &Path| {
-            let path = path.to_owned();
-            move |source| Error::Directory { path, source }
-        };
-        if let Some(directory) = file.parent() {
-            create_private_directory(directory).map_err(cannot(directory))?;
+        let Some(directory) = self.directory() else { return Ok(()) };
+        let cannot = |source| Error::Directory { path: directory.to_owned(), source };
+        create_private_directory(directory).map_err(cannot)
+    }
+
+    /// Returns a warning for each way in which other users of the machine can read or replace the store's file.
+    #[cfg(unix)]
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        use std::os::unix::fs::PermissionsExt;
+        let url = Some(&*self.url).filter(|url| url.starts_with("sqlite:"));
+        let Some(Ok(file)) = url.map(holdoff_sql::sqlite::backup::file_of) else { return Vec::new() };
+        let mut warnings = Vec::new();
+        let (shown, mode) =
+            (file.display(), |path: &Path| path.metadata().map_or(0, |it| it.permissions().mode()));
+        if file.is_symlink() {
+            warnings.push(format!("the store {shown} is a symbolic link: name its target instead"));
         }
-        create_private_file(file).map_err(cannot(file))
+        let (file_mode, folder) = (mode(&file) & 0o777, file.canonicalize().unwrap_or_default());
+        if file_mode & 0o077 != 0 {
+            warnings.push(format!(
+                "other users have access to the store {shown}: it has mode {file_mode:o}; run `chmod 600`"
+            ));
+        }
+        if let Some(folder) = folder.parent().filter(|folder| mode(folder) & 0o002 != 0) {
+            let folder = folder.display();
+            warnings.push(format!(
+                "every user can create files in {folder}, beside the store: move the store to a directory of mode 700"
+            ));
+        }
+        warnings
+    }
+
+    #[cfg(not(unix))]
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        Vec::new()
     }
 
     /// Returns the file in the data directory, if it does not exist yet.
@@ -89,16 +120,12 @@ impl fmt::Display for StoreUrl {
         if let Some(file) = &self.file {
             return write!(f, "{} (SQLite)", file.display());
         }
-        let address = self.url.split('?').next().unwrap_or_default();
+        let address = self.redacted();
         if let Some(path) = address.strip_prefix("sqlite:") {
             return write!(f, "{} (SQLite)", path.strip_prefix("//").unwrap_or(path));
         }
-        let Some((scheme, rest)) = address.split_once("://") else { return f.write_str(address) };
-        let (user, host) = rest.rsplit_once('@').unwrap_or(("", rest));
-        let user = user.split(':').next().unwrap_or_default();
-        let at = if user.is_empty() { "" } else { "@" };
         let kind = if self.is_postgres() { " (Postgres)" } else { "" };
-        write!(f, "{scheme}://{user}{at}{host}{kind}")
+        write!(f, "{address}{kind}")
     }
 }
 
@@ -117,15 +144,6 @@ fn create_private_directory(path: &Path) -> std::io::Result<()> {
 #[cfg(not(unix))]
 fn create_private_directory(path: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(path)
-}
-
-/// Creates a file that only its owner may read. SQLite gives the files beside it the same permissions.
-fn create_private_file(path: &Path) -> std::io::Result<()> {
-    let mut options = std::fs::OpenOptions::new();
-    options.append(true).create(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path).map(drop)
 }
 
 #[cfg(test)]
@@ -148,17 +166,32 @@ mod tests {
     }
 
     #[cfg(unix)]
-    #[test]
-    fn created_files_are_private_to_their_owner() {
+    #[tokio::test]
+    async fn created_files_are_private_to_their_owner() {
         use std::os::unix::fs::PermissionsExt;
         let temporary = tempfile::tempdir().unwrap();
         let store = StoreUrl::in_directory(temporary.path().join("odd %41?name").join("inside"));
         assert!(store.missing_file().is_some());
         store.create().unwrap();
         store.create().unwrap();
+        crate::TokenStore::open(store.as_str()).await.unwrap();
         assert!(store.missing_file().is_none());
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         let file = temporary.path().join("odd %41?name").join("inside").join(FILE);
         assert_eq!((mode(file.parent().unwrap()), mode(&file)), (0o700, 0o600));
+        assert_eq!(store.warnings(), Vec::<String>::new());
+
+        let set =
+            |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+        set(&file, 0o644);
+        set(file.parent().unwrap(), 0o777);
+        let link = temporary.path().join("link.db");
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let warnings = StoreUrl::new(format!("sqlite:{}", link.display())).warnings();
+        let expected = ["is a symbolic link", "has mode 644", "every user can create files in"];
+        assert_eq!(warnings.len(), expected.len(), "{warnings:?}");
+        for (warning, expected) in warnings.iter().zip(expected) {
+            assert!(warning.contains(expected), "{warning}");
+        }
     }
 }

@@ -136,3 +136,38 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
     read_result.map_err(|error| Error::Certificate { path: path.to_owned(), why: error.to_string() })?;
     Ok(bytes)
 }
+
+/// Returns a warning if every user of the machine can read the key. A group may read it: services share keys that way.
+pub(crate) fn key_warning(files: &TlsFiles) -> Option<String> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = files.key.metadata().map_or(0, |found| found.permissions().mode() & 0o777);
+        let key = files.key.display();
+        let warning =
+            || format!("every user can read the TLS key {key}: it has mode {mode:o}; run `chmod o= {key}`");
+        (mode & 0o007 != 0).then(warning)
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = files;
+        None
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_every_user_can_read_causes_a_warning() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let files = TlsFiles { cert: folder.path().join("cert.pem"), key: folder.path().join("key.pem") };
+        std::fs::write(&files.key, "").unwrap();
+        for (mode, expected) in [(0o644, true), (0o604, true), (0o640, false), (0o600, false)] {
+            std::fs::set_permissions(&files.key, PermissionsExt::from_mode(mode)).unwrap();
+            assert_eq!(key_warning(&files).is_some(), expected, "{mode:o}");
+        }
+    }
+}

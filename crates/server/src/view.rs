@@ -9,8 +9,8 @@ use base64::engine::general_purpose::STANDARD;
 use holdoff_lock::{Holder, LockRecord, Token};
 use holdoff_policy::as_micros_u64;
 use holdoff_work::{
-    AttemptOutcome, AttemptRecord, Format, Moment, Payload, StepId, StepRecord, StepState, TaskId,
-    TaskRecord, TaskState,
+    AttemptOutcome, AttemptRecord, DelaySource, FailureReason, Format, Moment, Payload, StepId, StepRecord,
+    StepState, TaskId, TaskRecord, TaskState,
 };
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -43,18 +43,18 @@ pub struct TaskView<'a> {
 impl<'a> TaskView<'a> {
     /// Returns the representation of a task. A JSON payload stays as it was written. Other bytes are in base64, under
     /// another name.
-    pub fn new(record: &'a TaskRecord, payloads: bool) -> Self {
+    pub fn new(record: &'a TaskRecord) -> Self {
         Self {
             id: record.id,
             state: record.state,
             now: record.now,
-            steps: record.steps.iter().map(|step| StepView::new(step, payloads)).collect(),
+            steps: record.steps.iter().map(StepView::new).collect(),
             attempts: record.attempts.iter().map(AttemptView::new).collect(),
         }
     }
 }
 
-/// A step with its output, and with its payload if it was requested.
+/// A step. The payload and the output are present if they were requested.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Step)]
 pub(crate) struct StepView<'a> {
@@ -90,6 +90,10 @@ pub(crate) struct StepView<'a> {
     #[schema(value_type = schema::MomentText, required = false)]
     #[serde(skip_serializing_if = "Option::is_none")]
     due_at: Option<Moment>,
+    /// The start-by time: no attempt begins later.
+    #[schema(value_type = schema::MomentText, required = false)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<Moment>,
     /// The start of the last attempt.
     #[schema(value_type = schema::MomentText, required = false)]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -97,6 +101,10 @@ pub(crate) struct StepView<'a> {
     #[schema(value_type = schema::MomentText, required = false)]
     #[serde(skip_serializing_if = "Option::is_none")]
     ended_at: Option<Moment>,
+    /// The reason why the step failed finally.
+    #[schema(value_type = schema::FailureReasonWord, required = false)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<FailureReason>,
     /// The class of the last failure.
     #[schema(nullable = false)]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -105,7 +113,7 @@ pub(crate) struct StepView<'a> {
     #[schema(nullable = false)]
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<&'a str>,
-    /// The payload, if it was requested.
+    /// The payload, until the step has ended.
     #[schema(value_type = serde_json::Value, required = false)]
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<&'a RawValue>,
@@ -122,8 +130,8 @@ pub(crate) struct StepView<'a> {
 }
 
 impl<'a> StepView<'a> {
-    pub(crate) fn new(step: &'a StepRecord, payloads: bool) -> Self {
-        let (payload, payload_base64) = encode(step.payload.as_ref().filter(|_| payloads));
+    pub(crate) fn new(step: &'a StepRecord) -> Self {
+        let (payload, payload_base64) = encode(step.payload.as_ref());
         let (output, output_base64) = encode(step.output.as_ref());
         Self {
             id: step.id,
@@ -141,8 +149,10 @@ impl<'a> StepView<'a> {
             waiting_for: step.waiting_for,
             created_at: step.created_at,
             due_at: step.due_at,
+            expires_at: step.expires_at,
             last_attempted_at: step.last_attempted_at,
             ended_at: step.ended_at,
+            reason: step.reason,
             class: step.class.as_deref(),
             message: step.message.as_deref(),
             payload,
@@ -179,10 +189,23 @@ pub(crate) struct AttemptView<'a> {
     #[schema(nullable = false)]
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<&'a str>,
+    /// The reason why there was no further attempt, if the step failed finally.
+    #[schema(value_type = schema::FailureReasonWord, required = false)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<FailureReason>,
+    /// The delay that the other side asked for (`Retry-After`), in microseconds.
+    #[schema(nullable = false)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_us: Option<u64>,
     /// The delay before the next attempt in microseconds, if one was planned.
     #[schema(nullable = false)]
     #[serde(skip_serializing_if = "Option::is_none")]
     delay_us: Option<u64>,
+    /// What determined the delay of a retry: the policy, or the server if the policy alone would have waited less than
+    /// `Retry-After` asked for.
+    #[schema(value_type = schema::DelaySourceWord, required = false)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delay_source: Option<DelaySource>,
 }
 
 impl<'a> AttemptView<'a> {
@@ -197,7 +220,10 @@ impl<'a> AttemptView<'a> {
             worker: &attempt.worker,
             class: attempt.class.as_deref(),
             message: attempt.message.as_deref(),
+            reason: attempt.reason,
+            retry_after_us: attempt.retry_after.map(as_micros_u64),
             delay_us: attempt.delay.map(as_micros_u64),
+            delay_source: attempt.delay_source,
         }
     }
 }

@@ -85,7 +85,7 @@ async fn use_every_secret(place: StoreUrl, folder: &Path) -> (String, Findings) 
     let (target, hook) = (Target::start(&[503, 401]).await, Target::start(&[]).await);
     let host = |url: &str| url.trim_start_matches("http://").split('/').next().unwrap().to_owned();
     let file = format!(
-        "[[work.notify]]\nurl = \"{}\"\ncredential = \"hook\"\n\
+        "[http]\nallow = [\"127.0.0.1\"]\n[[work.notify]]\nurl = \"{}\"\ncredential = \"hook\"\n\
          [credentials.api]\nkind = \"token\"\ntoken = {{ file = \"{}\" }}\nhosts = [\"{}\"]\n\
          [credentials.hook]\nkind = \"token\"\ntoken = {{ file = \"{}\" }}\n",
         hook.url,

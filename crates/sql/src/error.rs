@@ -1,6 +1,7 @@
 //! The errors of a store, of backup and of restore, and the test for transient errors.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use holdoff_policy::{Class, ClassMap, Classify, Failure};
 
@@ -41,6 +42,19 @@ pub enum Error {
         /// The oldest schema that this version can read.
         oldest: i32,
     },
+    /// A migration could not lock its table, or another process has not ended its migration. Earlier migrations are
+    /// complete; this one has changed nothing.
+    #[error(
+        "migration {version} has waited for {} minutes: another process migrates the store, or a transaction holds a \
+         table; end that transaction (pg_stat_activity shows it), then start this program again",
+        waited.as_secs() / 60
+    )]
+    MigrationBlocked {
+        /// The version of the migration.
+        version: i32,
+        /// The time for which it has waited.
+        waited: Duration,
+    },
 }
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
@@ -54,13 +68,7 @@ impl Error {
 impl Classify for Error {
     fn classify(&self, classes: &ClassMap) -> Failure {
         let Self::Sql(error) = self else { return Failure::permanent() };
-        match error {
-            sqlx::Error::Database(database) if database.code().is_some_and(|code| is_sqlstate(&code)) => {
-                classes.sqlstate(&database.code().unwrap_or_default()).into()
-            }
-            error if is_transient(error) => Failure::transient(),
-            _ => Failure::permanent(),
-        }
+        error.classify(classes)
     }
 }
 
@@ -76,44 +84,37 @@ impl Classify for BackupError {
 
 /// Returns whether the operation may succeed if repeated.
 pub fn is_transient(error: &sqlx::Error) -> bool {
-    match error {
-        sqlx::Error::Database(error) => error.code().is_some_and(|code| is_transient_code(&code)),
-        sqlx::Error::Io(_)
-        | sqlx::Error::Tls(_)
-        | sqlx::Error::Protocol(_)
-        | sqlx::Error::PoolTimedOut
-        | sqlx::Error::WorkerCrashed => true,
-        _ => false,
-    }
+    let class = error.classify(&ClassMap::default()).class();
+    matches!(class, Class::Transient | Class::RateLimited | Class::Contended | Class::Timeout)
 }
 
-/// Returns whether a code is a SQLSTATE. SQLite's codes are shorter.
-fn is_sqlstate(code: &str) -> bool {
-    code.len() == 5 && !code.starts_with("00")
-}
-
-/// Returns whether a code is transient. A SQLSTATE has five characters; SQLite's codes are numbers whose low
-/// byte is the primary code.
-fn is_transient_code(code: &str) -> bool {
-    const BUSY: u32 = 5;
-    const LOCKED: u32 = 6;
-    if is_sqlstate(code) {
-        // 57014 is a cancelled statement, which may succeed if repeated.
-        let class = ClassMap::default().sqlstate(code);
-        let passes = [Class::Transient, Class::RateLimited, Class::Contended, Class::Timeout];
-        return code == "57014" || passes.contains(&class);
-    }
-    code.parse::<u32>().is_ok_and(|code| [BUSY, LOCKED].contains(&(code & 0xff)))
-}
-
-/// Returns the URL without the password and without the options, which may contain a password too.
+/// Returns the URL without the password and without the options, which may contain a password too. If it is in doubt where
+/// the password is, everything after the scheme is masked.
 pub fn without_password(url: &str) -> String {
-    let url = url.split('?').next().unwrap_or_default();
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    const MASK: &str = "…";
+    if url.starts_with("sqlite:") {
+        return url.split('?').next().unwrap_or_default().to_owned();
+    }
+    // A connection string in another form, or one with a mistake: its parts cannot be told apart.
+    let sounds_secret = |text: &str| text.contains('@') || text.to_ascii_lowercase().contains("passw");
+    let (address, options) = url.split_once('?').unwrap_or((url, ""));
+    let Some((scheme, rest)) = address.split_once("://") else {
+        return if sounds_secret(url) { MASK.to_owned() } else { address.to_owned() };
+    };
+    // An at sign in the options may end a password with a question mark.
+    if options.contains('@') || scheme.contains([':', '@']) {
+        return MASK.to_owned();
+    }
     // The password may contain at signs, so the last at sign ends it.
-    let Some((user, host)) = rest.rsplit_once('@') else { return url.to_owned() };
-    let name = user.split(':').next().unwrap_or_default();
-    format!("{scheme}://{name}@{host}")
+    if let Some((user, host)) = rest.rsplit_once('@') {
+        let name = user.split(':').next().unwrap_or_default();
+        return format!("{scheme}://{name}@{host}");
+    }
+    // Without an at sign, the text after a colon is a port, or a password whose end is missing.
+    let authority = rest.split('/').next().unwrap_or_default();
+    let port = authority.rsplit_once(':').map_or("", |(_, port)| port);
+    let is_port = port.ends_with(']') || port.bytes().all(|byte| byte.is_ascii_digit() || byte == b',');
+    if is_port { address.to_owned() } else { format!("{scheme}://{MASK}") }
 }
 
 /// The error of a backup or a restore. The previous data is unchanged.
@@ -140,6 +141,9 @@ pub enum BackupError {
     /// The name of the file is not UTF-8, so SQLite does not accept it.
     #[error("SQLite cannot use the file name {0:?}: rename the file to valid UTF-8")]
     Name(PathBuf),
+    /// The URL names a pooler in transaction mode. Nothing was changed.
+    #[error("the URL names a pooler (pool_mode=transaction): use the address of the Postgres server itself")]
+    Pooled,
     /// Another holdoff process has the store open.
     #[error(
         "another process uses the store: stop every holdoff process that uses it, then repeat the command"
@@ -158,21 +162,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lock_timeouts_deadlocks_and_restarts_are_transient() {
-        for code in ["40001", "40P01", "55P03", "57P01", "57P03", "08006", "5", "517", "6", "261"] {
-            assert!(is_transient_code(code), "{code}");
-        }
-        for code in ["42P01", "23505", "22003", "1", "19", "2067"] {
-            assert!(!is_transient_code(code), "{code}");
-        }
-    }
-
-    #[test]
     fn without_password_removes_every_password() {
         assert_eq!(without_password("postgres://me:secret@db/x"), "postgres://me@db/x");
         assert_eq!(without_password("postgres://me:p@ss@db/x?password=again"), "postgres://me@db/x");
         assert_eq!(without_password("postgres://db/x?password=secret"), "postgres://db/x");
         assert_eq!(without_password("postgres://db/x"), "postgres://db/x");
         assert_eq!(without_password("sqlite:file.db"), "sqlite:file.db");
+        for plain in [
+            "sqlite:///tmp/a:b@c.db",
+            "postgres:///x",
+            "postgres://[::1]:5432/x",
+            "postgres://a:1,b:2/x",
+            "mysql",
+        ] {
+            assert_eq!(without_password(plain), plain);
+        }
+    }
+
+    #[test]
+    fn a_connection_string_in_doubt_is_masked() {
+        for doubtful in [
+            "postgres://me:secret",
+            "postgres://me:secret/x",
+            "postgres://me:se?secret@db/x",
+            "postgres://me:se?x=secret@db/x",
+            "postgres:me:secret@db/x",
+            "postgres:/me:secret@db/x",
+            "postgres//me:secret@db/x",
+            "me:secret@db/x",
+            "host=db user=me password=secret",
+            "host=db user=me PASSWORD = 'secret'",
+            "me:secret@postgres://db/x",
+        ] {
+            assert!(!without_password(doubtful).contains("secret"), "{}", without_password(doubtful));
+        }
     }
 }

@@ -25,4 +25,4 @@ pub mod postgres;
 pub mod sqlite;
 
 pub use error::{BackupError, Error, is_transient, without_password};
-pub use migration::{Component, Migration};
+pub use migration::{Component, Migration, SchemaChange};

@@ -23,8 +23,25 @@ pub struct Migration {
     pub version: i32,
     /// The oldest version that can work beside this one.
     pub breaks_before: i32,
-    /// The statements.
-    pub sql: &'static str,
+    /// The change.
+    pub change: SchemaChange,
+}
+
+/// The change that a migration makes. Other processes use the store meanwhile.
+#[derive(Clone, Copy, Debug)]
+pub enum SchemaChange {
+    /// Statements of one transaction, for changes of the catalogue and for tables that are new or small. In Postgres a
+    /// statement waits for the lock of a table for a quarter of a second only, because every later statement waits behind
+    /// it; then the whole change is undone and tried again. A change that locks a table in use locks no second one.
+    Statements(&'static str),
+    /// An index, which Postgres builds while other transactions write, however large the table is. SQLite has one writer at
+    /// a time: the others wait.
+    Index {
+        /// The name, without the schema.
+        name: &'static str,
+        /// The table with its schema, and the definition: `holdoff.steps (worker)`.
+        on: &'static str,
+    },
 }
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]

@@ -6,6 +6,7 @@
 pub mod backup;
 mod clock;
 
+use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use sqlx::sqlite::{
 };
 use sqlx::{AssertSqlSafe, Sqlite, SqliteConnection, SqlitePool, Transaction};
 
-use crate::{Component, Error, is_transient};
+use crate::{Component, Error, SchemaChange, is_transient};
 
 use clock::{StoreClock, jittered, monotonic};
 
@@ -67,8 +68,12 @@ pub struct WriteTransaction {
 impl Database {
     /// Opens the file at this address.
     pub async fn open(url: &str) -> Result<Self, Error> {
-        let options = SqliteConnectOptions::from_str(url)
-            .map_err(|why| Error::invalid_url(url, why))?
+        let options = SqliteConnectOptions::from_str(url).map_err(|why| Error::invalid_url(url, why))?;
+        let is_in_memory = url.contains(":memory:") || url.contains("mode=memory");
+        if !is_in_memory {
+            create_private_file(options.get_filename());
+        }
+        let options = options
             .create_if_missing(true)
             .auto_vacuum(SqliteAutoVacuum::Incremental)
             .journal_mode(SqliteJournalMode::Wal)
@@ -84,7 +89,6 @@ impl Database {
             .max_lifetime(None)
             .after_connect(|connection, _| Box::pin(disable_busy_timeout(connection)));
         let writer = connect(&one, &options).await?;
-        let is_in_memory = url.contains(":memory:") || url.contains("mode=memory");
         let anchor = if is_in_memory { Some(connect(&one, &options).await?) } else { None };
         let readers = if is_in_memory {
             writer.clone()
@@ -140,6 +144,18 @@ impl Database {
 /// Returns the time inside a transaction that the caller has begun.
 pub async fn now_in(tx: &mut SqliteConnection) -> Result<i64, sqlx::Error> {
     now(tx, &StoreClock::new()).await
+}
+
+/// Creates the file, unless it exists, so that only its owner can read it. SQLite gives the files beside it the same mode.
+fn create_private_file(path: &Path) {
+    let mut options = std::fs::OpenOptions::new();
+    options.append(true).create(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    if !path.exists() {
+        // SQLite reports a failure, with a code of its own.
+        drop(options.open(path));
+    }
 }
 
 /// Disables SQLite's own busy timeout. SQLite sleeps for up to 100 ms at a time: among many processes that
@@ -202,7 +218,11 @@ pub async fn migrate(mut tx: Transaction<'static, Sqlite>, component: &Component
     let (found, needs): (i32, i32) = sqlx::query_as(AssertSqlSafe(query)).fetch_one(&mut *tx).await?;
     sqlx::raw_sql(CLOCK_TABLE).execute(&mut *tx).await?;
     for migration in component.missing(found, needs)? {
-        sqlx::raw_sql(migration.sql).execute(&mut *tx).await?;
+        let statements = match migration.change {
+            SchemaChange::Statements(statements) => statements.to_owned(),
+            SchemaChange::Index { name, on } => format!("create index if not exists {name} on {on}"),
+        };
+        sqlx::raw_sql(AssertSqlSafe(statements)).execute(&mut *tx).await?;
         sqlx::query(AssertSqlSafe(format!("insert into {table} (version, breaks_before) values (?1, ?2)")))
             .bind(migration.version)
             .bind(migration.breaks_before)
@@ -280,6 +300,18 @@ mod tests {
             assert!(std::mem::replace(&mut last, write.now) <= write.now);
             write.tx.commit().await.unwrap();
         }
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn only_the_owner_can_read_the_file_and_those_beside_it() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("a.db").display());
+        let file = Database::open(&url).await.unwrap();
+        file.migrate(&EMPTY).await.unwrap();
+        let mode = |name: &str| folder.path().join(name).metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(["a.db", "a.db-wal", "a.db-shm"].map(mode), [0o600; 3]);
     }
 
     /// Each connection switches the new file to WAL mode; SQLite lets all but one fail.

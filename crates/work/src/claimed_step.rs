@@ -2,6 +2,7 @@
 //! report.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,16 +11,27 @@ use holdoff_policy::{Attempt, Class, Compiled, Decision, Failure, MAX_DELAY, Pol
 use crate::fault::{Fault, FaultKind};
 use crate::names::KnownLane;
 use crate::notify::Notifier;
+use crate::record::{DelaySource, FailureReason};
 use crate::settings::RequeueSettings;
 use crate::store::{
-    ClaimRow, EndedStep, Exit, FailureText, Receipt, Report, RequeueReason, Result, Selection, WorkerId,
+    ClaimRow, EndedStep, Exit, FailureText, Finished, Receipt, Report, RequeueReason, Result, Selection,
+    WorkerId,
 };
 use crate::with_retry::{CALL_TIMEOUT, with_retry, within};
 use crate::work::{Shared, Work};
-use crate::{Error, Payload, StepId, clock};
+use crate::{Error, Kind, Lane, Payload, StepId, clock};
 
 /// The inputs of a step without parents, which most steps are.
 static NO_INPUTS: BTreeMap<String, Payload> = BTreeMap::new();
+
+/// The inputs of claimed steps.
+#[derive(Debug, Default)]
+struct StepInputs {
+    /// The outputs of the parents, by step and by the parent's name.
+    loaded: BTreeMap<StepId, BTreeMap<String, Payload>>,
+    /// The sizes in bytes of those that exceed the limit and are not loaded.
+    too_large: BTreeMap<StepId, u64>,
+}
 
 /// A claimed step.
 #[derive(Clone, Debug)]
@@ -91,6 +103,7 @@ impl ClaimedStep {
             ctid_hint: None,
             attempt: self.row.failures.saturating_add(1),
             destination: self.row.destination.clone(),
+            trace: self.row.trace.as_deref().filter(|_| exit.is_failure()).map(Into::into),
             exit,
         }
     }
@@ -132,7 +145,7 @@ impl ClaimedStep {
 }
 
 impl Work {
-    /// Claims due steps of one lane, with the outputs of their parents.
+    /// Claims due steps of one lane, with the outputs of their parents. A step whose inputs exceed the limit fails.
     ///
     /// The claim is not retried. If its response is lost, the claimed steps are rescued when their leases expire.
     pub(crate) async fn claim_steps(
@@ -141,31 +154,64 @@ impl Work {
         worker: WorkerId,
         limit: i64,
         lease: Duration,
+        notifier: &Notifier,
     ) -> Result<Vec<ClaimedStep>> {
         let Shared { store, names, call_policy, .. } = &*self.shared;
-        let requested = clock::now();
         let lease = lease.min(MAX_DELAY);
-        let rows = within(CALL_TIMEOUT, store.claim(selection, worker, limit, lease)).await?;
-        let since = clock::now();
-        // The steps of one claim are in the same lane.
-        let Some(first) = rows.first() else { return Ok(Vec::new()) };
-        let needed = async {
-            let lane = with_retry(call_policy, |_| names.lane(&**store, first.lane)).await?;
-            Ok((lane, self.inputs_of(&rows).await?))
-        };
-        let (lane, mut inputs) = match needed.await {
-            Ok(needed) => needed,
-            Err(error) => {
-                self.put_back(rows, &error).await;
-                return Err(error);
+        loop {
+            let requested = clock::now();
+            let rows = within(CALL_TIMEOUT, store.claim(selection, worker, limit, lease)).await?;
+            let since = clock::now();
+            // The steps of one claim are in the same lane.
+            let Some(first) = rows.first() else { return Ok(Vec::new()) };
+            let needed = async {
+                let lane = with_retry(call_policy, |_| names.lane(&**store, first.lane)).await?;
+                let inputs = self.inputs_of(&rows, lane.lane.kind).await?;
+                Ok((lane, inputs))
+            };
+            let (lane, mut inputs) = match needed.await {
+                Ok(needed) => needed,
+                Err(error) => {
+                    self.put_back(rows, &error).await;
+                    return Err(error);
+                }
+            };
+            let claimed = |row: ClaimRow| {
+                let inputs = inputs.loaded.remove(&row.step).map(Arc::new);
+                let lane = Some(Arc::clone(&lane));
+                ClaimedStep { row, lane, inputs, requested, since, before: Duration::ZERO }
+            };
+            let claimed: Vec<ClaimedStep> = rows.into_iter().map(claimed).collect();
+            if inputs.too_large.is_empty() {
+                return Ok(claimed);
             }
+            let (refused, claimed): (Vec<_>, Vec<_>) =
+                claimed.into_iter().partition(|step| inputs.too_large.contains_key(&step.row.step));
+            self.refuse(&refused, &inputs.too_large, notifier).await;
+            // More steps may be due.
+            if !claimed.is_empty() {
+                return Ok(claimed);
+            }
+        }
+    }
+
+    /// Fails steps whose inputs are too large. If the store does not accept the reports, the steps are rescued when their
+    /// leases expire, and refused again.
+    async fn refuse(&self, steps: &[ClaimedStep], sizes: &BTreeMap<StepId, u64>, notifier: &Notifier) {
+        let limit = self.shared.settings.max_inputs;
+        let report = |step: &ClaimedStep| {
+            let size = sizes.get(&step.row.step).copied().unwrap_or_default();
+            let message = format!(
+                "the outputs of the steps that it depends on have {size} bytes together, and the limit is {limit} \
+                (work.max_inputs): let these steps return references to their results, or raise the limit and retry this step"
+            );
+            step.report(Exit::Failed(FailureText::new(Class::Permanent, message), FailureReason::Permanent))
         };
-        let claimed = |row: ClaimRow| {
-            let inputs = inputs.remove(&row.step).map(Arc::new);
-            let lane = Some(Arc::clone(&lane));
-            ClaimedStep { row, lane, inputs, requested, since, before: Duration::ZERO }
-        };
-        Ok(rows.into_iter().map(claimed).collect())
+        let reports: Vec<Report> = steps.iter().map(report).collect();
+        let lanes: Vec<_> = steps.iter().map(|step| step.lane.clone()).collect();
+        if let Err(error) = self.write_reports(&reports, &lanes, notifier, &self.shared.call_policy).await {
+            tracing::warn!(%error, "failed to refuse steps with too large inputs; they are rescued when their leases expire");
+        }
     }
 
     /// Requeues steps that were claimed and cannot run, because their inputs cannot be read. If this fails as well, they
@@ -183,15 +229,21 @@ impl Work {
         }
     }
 
-    /// Returns the outputs of the parents, for the steps that have parents.
-    async fn inputs_of(&self, rows: &[ClaimRow]) -> Result<BTreeMap<StepId, BTreeMap<String, Payload>>> {
-        let Shared { store, call_policy, .. } = &*self.shared;
-        let mut inputs: BTreeMap<StepId, BTreeMap<String, Payload>> = BTreeMap::new();
-        let children: Vec<StepId> = rows.iter().filter(|row| row.has_parents).map(|row| row.step).collect();
-        if !children.is_empty() {
-            for (step, parent, output) in with_retry(call_policy, |_| store.inputs(&children)).await? {
-                inputs.entry(step).or_default().insert(parent, output);
-            }
+    /// Returns the outputs of the parents, for the steps that have parents. HTTP steps do not read them.
+    async fn inputs_of(&self, rows: &[ClaimRow], kind: Kind) -> Result<StepInputs> {
+        let Shared { store, call_policy, settings, .. } = &*self.shared;
+        let mut inputs = StepInputs::default();
+        let has_inputs = |row: &&ClaimRow| row.has_parents && kind != Kind::Http;
+        let mut children: Vec<StepId> = rows.iter().filter(has_inputs).map(|row| row.step).collect();
+        if children.is_empty() {
+            return Ok(inputs);
+        }
+        inputs.too_large =
+            with_retry(call_policy, |_| store.input_sizes(&children)).await?.into_iter().collect();
+        inputs.too_large.retain(|_, size| *size > settings.max_inputs as u64);
+        children.retain(|step| !inputs.too_large.contains_key(step));
+        for (step, parent, output) in with_retry(call_policy, |_| store.inputs(&children)).await? {
+            inputs.loaded.entry(step).or_default().insert(parent, output);
         }
         Ok(inputs)
     }
@@ -214,12 +266,16 @@ impl Work {
     ) -> Result<Vec<Receipt>> {
         let Shared { store, names, .. } = &*self.shared;
         let notify = |ended: &EndedStep| notifier.notify(names, ended);
-        let receipts = with_retry(policy, |_| store.finish(reports, &notify)).await?;
+        let Finished { receipts, delays } = with_retry(policy, |_| store.finish(reports, &notify)).await?;
+        for delay in delays {
+            self.shared.due.add(delay);
+        }
         let mut accepted = Vec::with_capacity(reports.len());
         for ((report, lane), receipt) in reports.iter().zip(lanes).zip(&receipts) {
             match (receipt, lane) {
                 (Receipt::Accepted, Some(known)) => {
                     known.metrics.finished(report);
+                    log_failure(&known.lane, report);
                     if let Some(delay) = report.exit.delay() {
                         self.shared.due.add(delay);
                     }
@@ -238,6 +294,37 @@ impl Work {
         self.count_finished(accepted.into_iter());
         Ok(receipts)
     }
+}
+
+/// Logs a failure that the store has accepted, with the fields of the in-process executor's log. The message is not
+/// logged, because it may contain secrets that scrubbing has missed.
+fn log_failure(lane: &Lane, report: &Report) {
+    let Some(class) = report.exit.class() else { return };
+    let (step, attempt, trace) = (report.step, report.attempt, report.trace.as_deref());
+    let Some(delay) = report.exit.delay() else {
+        return log_end(lane, step, attempt, class, report.exit.stop_reason().unwrap_or_default(), trace);
+    };
+    let (task, step, operation, trace_id) = (step.task, step.number, &lane.operation, trace_id(trace));
+    let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+    tracing::debug!(%task, step, operation, attempt, class, delay_ms, trace_id, "scheduled a retry");
+}
+
+/// Logs that a step has failed finally, or is in conflict.
+pub(crate) fn log_end(
+    lane: &Lane,
+    step: StepId,
+    attempt: i32,
+    class: &str,
+    reason: &str,
+    trace: Option<&str>,
+) {
+    let (task, step, operation, trace_id) = (step.task, step.number, &lane.operation, trace_id(trace));
+    tracing::warn!(%task, step, operation, attempt, class, reason, trace_id, "gave up");
+}
+
+/// Returns the id of the trace: the second field of the `traceparent`; empty if there is none.
+fn trace_id(trace: Option<&str>) -> &str {
+    trace.and_then(|trace| trace.split('-').nth(1)).unwrap_or_default()
 }
 
 /// Returns the exit of a step whose run did not succeed. `ran` is the time since the claim. The earlier attempts are in
@@ -265,20 +352,34 @@ pub(crate) fn judge(
             if row.failures > 0 && policy.deadline().is_some_and(|deadline| elapsed >= deadline) {
                 let message =
                     format!("the deadline of the policy is too near for another attempt: {message}");
-                return Exit::Failed(FailureText { class: Class::Transient.name(), message });
+                return Exit::Failed(FailureText::new(Class::Transient, message), FailureReason::Deadline);
             }
             return Exit::Requeued { delay, reason: RequeueReason::Busy, message };
         }
         FaultKind::Failed { failure, credential } => (failure, credential),
     };
-    let why = FailureText { class: failure.class().name(), message };
+    let retry_after = failure.retry_after();
+    let why = FailureText { retry_after, ..FailureText::new(failure.class(), message) };
     // Without a credential nothing can be refreshed, so the policy's wait applies immediately.
-    let refreshed = row.refreshed || credential.is_none();
-    match (policy.decide(&so_far(row, ran, refreshed), &failure, roll), credential) {
-        (Decision::Retry { after }, _) => Exit::Retry { delay: after, refreshed: false, why },
-        (Decision::Refresh, Some(_)) => Exit::Retry { delay: Duration::ZERO, refreshed: true, why },
+    let so_far = so_far(row, ran, row.refreshed || credential.is_none());
+    let source = DelaySource::Policy;
+    match (policy.decide(&so_far, &failure, roll), credential) {
+        (Decision::Retry { after: delay }, _) => {
+            let source = retry_after.map_or(source, |asked| {
+                let contenders = failure.contenders().map_or(0, NonZeroU32::get);
+                let unasked = Failure::new(failure.class()).with_contenders(contenders);
+                match policy.decide(&so_far, &unasked, roll) {
+                    Decision::Retry { after } if after < delay.min(asked) => DelaySource::Server,
+                    _ => source,
+                }
+            });
+            Exit::Retry { delay, source, refreshed: false, why }
+        }
+        (Decision::Refresh, Some(_)) => Exit::Retry { delay: Duration::ZERO, source, refreshed: true, why },
         (Decision::HandOff, _) => Exit::Conflicted(why),
-        _ => Exit::Failed(why),
+        (Decision::GiveUp(reason), _) => Exit::Failed(why, reason.into()),
+        // A later policy may return a decision that this worker does not know; the step then fails.
+        _ => Exit::Failed(why, FailureReason::Permanent),
     }
 }
 
@@ -332,15 +433,15 @@ mod tests {
         let transient = || Fault::transient("busy");
         let Exit::Retry { delay, .. } = exit(&claimed(0), SECOND, transient()) else { panic!() };
         assert_eq!(delay, SECOND);
-        assert!(matches!(exit(&claimed(2), SECOND, transient()), Exit::Failed(_)));
-        assert!(matches!(exit(&claimed(0), SECOND, Fault::permanent("no")), Exit::Failed(_)));
+        assert!(matches!(exit(&claimed(2), SECOND, transient()), Exit::Failed(..)));
+        assert!(matches!(exit(&claimed(0), SECOND, Fault::permanent("no")), Exit::Failed(..)));
         assert!(matches!(exit(&claimed(0), SECOND, Fault::conflict("no")), Exit::Conflicted(_)));
     }
 
     #[test]
     fn the_deadline_counts_from_the_first_attempt() {
         let late = ClaimRow { elapsed: SECOND * 58, ..claimed(1) };
-        assert!(matches!(exit(&late, SECOND * 2, Fault::transient("x")), Exit::Failed(_)));
+        assert!(matches!(exit(&late, SECOND * 2, Fault::transient("x")), Exit::Failed(..)));
         assert!(matches!(exit(&late, SECOND / 2, Fault::transient("x")), Exit::Retry { .. }));
     }
 
@@ -366,7 +467,9 @@ mod tests {
         let busy = || Fault::busy(Duration::ZERO, "full");
         let late = |failures, elapsed| ClaimRow { elapsed, ..claimed(failures) };
         assert!(matches!(exit(&late(1, SECOND * 50), SECOND, busy()), Exit::Requeued { .. }));
-        let Exit::Failed(why) = exit(&late(1, SECOND * 58), SECOND, busy()) else { panic!() };
+        let Exit::Failed(why, FailureReason::Deadline) = exit(&late(1, SECOND * 58), SECOND, busy()) else {
+            panic!()
+        };
         assert_eq!(why.message, "the deadline of the policy is too near for another attempt: full");
         // The deadline counts from the first attempt, and there was none.
         assert!(matches!(exit(&late(0, SECOND * 58), SECOND, busy()), Exit::Requeued { .. }));

@@ -41,6 +41,13 @@ impl DueTimes {
         }
     }
 
+    /// Whether a due time after the caller's last look at the store has come.
+    pub(crate) fn have_come_since(&self, looked_at: Duration) -> bool {
+        let now = clock::now().as_millis();
+        looked_at.as_millis() < now
+            && self.times.lock().range(looked_at.as_millis() + 1..=now).next().is_some()
+    }
+
     /// Waits for the next due time after the caller's last look at the store, at most `longest`.
     ///
     /// Cancel-safe: it changes nothing.

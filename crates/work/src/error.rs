@@ -64,6 +64,12 @@ pub enum Error {
         /// The time to wait before the next submission.
         retry_after: Duration,
     },
+    /// A queue or operation of the task has been removed, because it was unused. Nothing was stored. Only a caller's own
+    /// transaction that began before the removal meets this error.
+    #[error(
+        "an unused queue or operation was removed before the task could be stored in it: submit again in a new transaction"
+    )]
+    LaneRemoved,
     /// A policy cannot be used.
     #[error(transparent)]
     Policies(#[from] PolicyError),

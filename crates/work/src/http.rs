@@ -15,8 +15,10 @@
 //! - A secret is read when it is needed, and an access token is kept only in memory. Neither is part of any message,
 //!   output, log or `Debug` form; a token that a response echoes is redacted.
 //! - Of every response at most `max_response` bytes are held.
-//! - A credential is sent only to the hosts listed for it, and to no other host by a redirect.
-//! - With `deny_private`, every address is checked after its name was resolved and before the connection.
+//! - A credential is sent only to the hosts listed for it. A redirect to another origin carries neither it nor the headers
+//!   and the body of the step.
+//! - Every address is checked after its name was resolved and before the connection: a link-local address is always
+//!   refused, with `deny_private` every private one that the settings do not list.
 //!
 //! # Deliberately absent
 //!

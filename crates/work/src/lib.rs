@@ -62,7 +62,10 @@ pub use id::{ParseIdError, StepId, TaskId};
 pub use payload::{Format, Payload};
 pub use pull::Claimer;
 pub use query::{Action, PageRequest, StepCount, StepFilter, StepPage};
-pub use record::{AttemptRecord, Moment, QueueStats, StepRecord, TaskPage, TaskRecord, TaskSummary};
+pub use record::{
+    AttemptRecord, DelaySource, FailureReason, Moment, QueueStats, StepRecord, TaskPage, TaskRecord,
+    TaskSummary,
+};
 pub use settings::{
     Credential, DestinationLimits, HistorySettings, HttpSettings, LongWait, LongWaits, NotifyRule,
     RequeueSettings, Secret, Settings, SignalSettings,

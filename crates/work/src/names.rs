@@ -1,19 +1,25 @@
 //! A cache of names and their numbers. A lane or compiled policy never changes once it has a number.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdoff_policy::Compiled;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
-use crate::metrics::LaneMetrics;
+use crate::metrics::{LaneMetrics, OTHER};
 use crate::record::QueueStats;
 use crate::store::{LaneId, LaneLimits, PolicyNumber, Result, Store};
-use crate::{Error, Lane, PolicyError};
+use crate::{Error, Lane, PolicyError, clock};
+
+/// The interval between two searches for lanes without steps, which read all steps.
+const SEARCH_EVERY: Duration = Duration::from_secs(60 * 60);
 
 #[derive(Debug)]
 pub(crate) struct NameCache {
     limits: LaneLimits,
+    /// When lanes without steps were last searched for.
+    searched_at: Mutex<Option<Duration>>,
     lanes: RwLock<CachedLanes>,
     compiled: RwLock<HashMap<PolicyNumber, Arc<Compiled>>>,
 }
@@ -41,7 +47,18 @@ pub(crate) struct KnownLane {
 
 impl NameCache {
     pub(crate) fn with_limits(limits: LaneLimits) -> Self {
-        Self { limits, lanes: RwLock::default(), compiled: RwLock::default() }
+        let (searched_at, lanes, compiled) = (Mutex::default(), RwLock::default(), RwLock::default());
+        Self { limits, searched_at, lanes, compiled }
+    }
+
+    /// Whether the last search for lanes without steps was long ago. The caller makes the next one.
+    pub(crate) fn is_search_due(&self) -> bool {
+        let mut searched_at = self.searched_at.lock();
+        let is_due = searched_at.is_none_or(|at| clock::now().saturating_sub(at) >= SEARCH_EVERY);
+        if is_due {
+            *searched_at = Some(clock::now());
+        }
+        is_due
     }
 
     /// Returns the compiled policy of this number, whichever process stored it.
@@ -109,16 +126,33 @@ impl NameCache {
         })
     }
 
-    /// Whether metrics count this queue and operation under their own names.
-    pub(crate) fn has_own_label(&self, stats: &QueueStats) -> bool {
-        let QueueStats { namespace, queue, operation, .. } = stats;
-        self.lanes.write().counted.admits(namespace, queue, operation, self.limits)
+    /// Forgets the numbers of these lanes, because one of them was removed, and returns the lanes.
+    pub(crate) async fn forget_lanes(
+        &self,
+        store: &dyn Store,
+        numbers: &BTreeSet<LaneId>,
+    ) -> Result<Vec<Lane>> {
+        let mut lanes = Vec::with_capacity(numbers.len());
+        for number in numbers {
+            lanes.push((*self.lane(store, *number).await?.lane).clone());
+        }
+        self.lanes.write().ids.retain(|_, number| !numbers.contains(number));
+        Ok(lanes)
     }
 
-    /// Reads every lane of the store into the cache.
+    /// Returns the namespace, queue and operation under which metrics count these steps.
+    pub(crate) fn labels<'a>(&self, stats: &'a QueueStats) -> [&'a str; 3] {
+        let QueueStats { namespace, queue, operation, .. } = stats;
+        self.lanes.write().counted.of(namespace, queue, operation, self.limits)
+    }
+
+    /// Reads every lane of the store into the cache, and forgets those that were removed.
     pub(crate) async fn load_lanes(&self, store: &dyn Store) -> Result<()> {
         let all = store.all_lanes().await?;
+        let stored: HashSet<LaneId> = all.iter().map(|(id, _)| *id).collect();
         let mut cache = self.lanes.write();
+        cache.known.retain(|id, _| stored.contains(id));
+        cache.ids.retain(|_, id| stored.contains(id));
         for (id, lane) in all {
             cache.insert(id, lane, self.limits);
         }
@@ -127,33 +161,41 @@ impl NameCache {
 }
 
 impl CachedLanes {
-    /// Adds a lane to the cache. Lanes beyond the limits, created by other processes, share one label in the metrics.
+    /// Adds a lane to the cache.
     fn insert(&mut self, id: LaneId, lane: Lane, limits: LaneLimits) {
         let Self { known, counted, .. } = self;
         known.entry(id).or_insert_with(|| {
-            let has_own_label = counted.admits(&lane.namespace, &lane.queue, &lane.operation, limits);
-            let metrics = if has_own_label { LaneMetrics::new(&lane) } else { LaneMetrics::other() };
-            Arc::new(KnownLane { lane: Arc::new(lane.clone()), metrics })
+            let labels = counted.of(&lane.namespace, &lane.queue, &lane.operation, limits);
+            Arc::new(KnownLane { lane: Arc::new(lane.clone()), metrics: LaneMetrics::new(labels) })
         });
         self.ids.insert(lane, id);
     }
 }
 
 impl Labels {
-    /// Whether this name is counted separately. A new name is added if the limits permit.
-    fn admits(&mut self, namespace: &str, queue: &str, operation: &str, limits: LaneLimits) -> bool {
+    /// Returns the label values for these names: the names themselves, as long as the limits permit. Further queues and
+    /// operations of a namespace share one value, and so do further namespaces. A recorder never forgets a value, so names
+    /// keep theirs when their lanes are removed.
+    fn of<'a>(
+        &mut self,
+        namespace: &'a str,
+        queue: &'a str,
+        operation: &'a str,
+        limits: LaneLimits,
+    ) -> [&'a str; 3] {
         let is_full = |count: usize, limit| u64::try_from(count).unwrap_or(u64::MAX) >= limit;
         let name = (queue.to_owned(), operation.to_owned());
         let names = self.namespaces.get(namespace);
         if names.is_some_and(|names| names.contains(&name)) {
-            return true;
+            return [namespace, queue, operation];
         }
         if is_full(self.in_all, limits.in_all) || is_full(names.map_or(0, HashSet::len), limits.in_namespace)
         {
-            return false;
+            return [if names.is_some() { namespace } else { OTHER }, OTHER, OTHER];
         }
         self.in_all += 1;
-        self.namespaces.entry(namespace.to_owned()).or_default().insert(name)
+        self.namespaces.entry(namespace.to_owned()).or_default().insert(name);
+        [namespace, queue, operation]
     }
 }
 
@@ -162,13 +204,21 @@ mod tests {
     use super::{Labels, LaneLimits};
 
     #[test]
-    fn labels_beyond_the_limits_share_one() {
+    fn names_beyond_the_limits_share_one_label_in_each_namespace() {
         let limits = LaneLimits { in_all: 3, in_namespace: 2 };
         let mut labels = Labels::default();
-        assert!(labels.admits("a", "q", "1", limits) && labels.admits("a", "q", "2", limits));
-        assert!(!labels.admits("a", "q", "3", limits), "the namespace has two");
-        assert!(labels.admits("b", "q", "1", limits));
-        assert!(!labels.admits("b", "q", "2", limits), "three lanes are admitted over all namespaces");
-        assert!(labels.admits("a", "q", "2", limits), "an admitted lane stays admitted");
+        for (namespace, operation, expected) in [
+            ("a", "1", ["a", "q", "1"]),
+            ("a", "2", ["a", "q", "2"]),
+            // The namespace has two.
+            ("a", "3", ["a", "other", "other"]),
+            ("b", "1", ["b", "q", "1"]),
+            // There are three over all namespaces.
+            ("b", "2", ["b", "other", "other"]),
+            ("c", "1", ["other", "other", "other"]),
+            ("a", "2", ["a", "q", "2"]),
+        ] {
+            assert_eq!(labels.of(namespace, "q", operation, limits), expected);
+        }
     }
 }

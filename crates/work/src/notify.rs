@@ -105,6 +105,7 @@ impl Notifier {
             parents: 0,
             children: 0,
             delay: std::time::Duration::ZERO,
+            expires_in: None,
             payload: Payload { format: crate::Format::Json, bytes: request.to_string().into() },
         }
     }

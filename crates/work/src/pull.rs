@@ -1,20 +1,70 @@
 //! Remote workers: they claim steps, renew leases, and report outcomes.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use holdoff_policy::{Class, MAX_DELAY};
+use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use crate::claimed_step::{ClaimedStep, snoozed};
+use crate::due::DueTimes;
 use crate::notify::Notifier;
+use crate::record::FailureReason;
 use crate::registration::WorkerRegistration;
 use crate::store::{Exit, FailureText, Receipt, Result, Selection, StepOutput};
 use crate::with_retry::with_retry;
-use crate::work::Work;
+use crate::work::{Shared, Work};
 use crate::{Error, Fault, Payload, StepId, clock};
 
 /// The largest number of steps in one claim.
 const MAX_CLAIMED: u32 = 1000;
+
+/// The callers of this process that wait for steps of one selection. They look at the store one after the other, and a look
+/// that finds nothing answers for all of them: hundreds of waiting workers cost one look at the store per notification.
+#[derive(Debug)]
+pub(crate) struct ClaimQueue(tokio::sync::Mutex<LastLook>);
+
+/// The last look at the store.
+#[derive(Debug)]
+struct LastLook {
+    /// Has seen the notifications before that look.
+    wakes: watch::Receiver<()>,
+    looked_at: Duration,
+    /// Whether it found nothing.
+    is_drained: bool,
+}
+
+impl LastLook {
+    /// Whether steps may have become due since then.
+    fn may_find_steps(&self, due: &DueTimes, poll: Duration) -> bool {
+        let is_old = || clock::now().saturating_sub(self.looked_at) >= poll;
+        !self.is_drained
+            || self.wakes.has_changed().unwrap_or(true)
+            || is_old()
+            || due.have_come_since(self.looked_at)
+    }
+}
+
+/// The queues of the selections that callers wait for.
+#[derive(Debug, Default)]
+pub(crate) struct ClaimQueues(Mutex<HashMap<Selection, Weak<ClaimQueue>>>);
+
+impl Work {
+    fn claim_queue(&self, selection: &Selection) -> Arc<ClaimQueue> {
+        let mut queues = self.shared.claim_queues.0.lock();
+        if let Some(queue) = queues.get(selection).and_then(Weak::upgrade) {
+            return queue;
+        }
+        queues.retain(|_, queue| queue.strong_count() > 0);
+        let wakes = self.shared.store.wakes();
+        let last = LastLook { wakes, looked_at: Duration::ZERO, is_drained: false };
+        let queue = Arc::new(ClaimQueue(last.into()));
+        queues.insert(selection.clone(), Arc::downgrade(&queue));
+        queue
+    }
+}
 
 /// Claims steps for a worker that runs them elsewhere.
 ///
@@ -66,7 +116,8 @@ impl Claimer {
     pub async fn claim(&self, limit: u32, lease: Duration) -> Result<Vec<ClaimedStep>> {
         self.registration.report_alive(&*self.work.shared.store).await;
         let limit = i64::from(limit.clamp(1, MAX_CLAIMED));
-        self.work.claim_steps(&self.selection, self.registration.id, limit, lease).await
+        let (worker, notifier) = (self.registration.id, &self.notifier);
+        self.work.claim_steps(&self.selection, worker, limit, lease, notifier).await
     }
 
     /// Claims due steps of one lane, like [`claim`](Self::claim), and waits up to `wait` for steps to become due.
@@ -92,20 +143,37 @@ impl Claimer {
         enough: impl Future<Output = ()> + Send,
     ) -> Result<Vec<ClaimedStep>> {
         tokio::pin!(enough);
-        let mut wakes = self.work.shared.store.wakes();
+        let Shared { due, settings, .. } = &*self.work.shared;
+        let queue = self.work.claim_queue(&self.selection);
         let until = clock::now().saturating_add(wait);
         loop {
-            wakes.mark_unchanged();
-            let looked_at = clock::now();
-            let steps = self.claim(limit, lease).await?;
+            let mut turn = tokio::select! {
+                biased;
+                turn = queue.0.lock() => turn,
+                () = &mut enough => return Ok(Vec::new()),
+                // The store hangs, and the callers before this one wait for it.
+                () = tokio::time::sleep(until.saturating_sub(clock::now())) => return Ok(Vec::new()),
+            };
+            if turn.may_find_steps(due, settings.poll) {
+                turn.is_drained = false;
+                turn.wakes.mark_unchanged();
+                turn.looked_at = clock::now();
+                let steps = self.claim(limit, lease).await?;
+                if !steps.is_empty() {
+                    return Ok(steps);
+                }
+                turn.is_drained = true;
+            }
+            let (mut wakes, looked_at) = (turn.wakes.clone(), turn.looked_at);
+            drop(turn);
             let left = until.saturating_sub(clock::now());
-            if !steps.is_empty() || left.is_zero() {
-                return Ok(steps);
+            if left.is_zero() {
+                return Ok(Vec::new());
             }
             tokio::select! {
-                () = &mut enough => return Ok(steps),
+                () = &mut enough => return Ok(Vec::new()),
                 _ = wakes.changed() => {}
-                () = self.work.shared.due.next(looked_at, left.min(self.work.shared.settings.poll)) => {}
+                () = due.next(looked_at, left.min(settings.poll)) => {}
             }
         }
     }
@@ -135,10 +203,17 @@ impl Claimer {
         if renewed.first() == Some(&true) { Ok(()) } else { Err(fenced()) }
     }
 
-    /// Reports that the step has succeeded. An output above the limit is dropped, and a note on the step says so. If the future is dropped, the report may or may not be recorded; the caller
-    /// may repeat it.
+    /// Reports that the step has succeeded. An output above the limit is dropped, and a note on the step says so. If the
+    /// future is dropped, the report may or may not be recorded; the caller may repeat it.
     pub async fn complete(&self, step: &ClaimedStep, output: Payload) -> Result<Receipt> {
         let output = StepOutput::whole(output).within(self.work.shared.settings.max_output);
+        self.report(step, Exit::Succeeded(output)).await
+    }
+
+    /// Reports that the step has succeeded with an output of `size` bytes, which the worker has dropped because it is too
+    /// large to send. If the future is dropped, the report may or may not be recorded; the caller may repeat it.
+    pub async fn complete_without_output(&self, step: &ClaimedStep, size: u64) -> Result<Receipt> {
+        let output = StepOutput::dropped(size, self.work.shared.settings.max_output);
         self.report(step, Exit::Succeeded(output)).await
     }
 
@@ -147,7 +222,7 @@ impl Claimer {
     /// it.
     pub async fn fail(&self, step: &ClaimedStep, fault: Fault) -> Result<Receipt> {
         let exit = if step.is_expired() {
-            Exit::Failed(FailureText { class: Class::Permanent.name(), message: String::new() })
+            Exit::Failed(FailureText::new(Class::Permanent, String::new()), FailureReason::Permanent)
         } else {
             // If the credential must be refreshed, the remote worker refreshes it before the next attempt.
             self.work.judge(step, &fault).await?

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use holdoff_policy::GiveUpReason;
 use serde::Serialize;
 
 use crate::store::AttemptOutcome;
@@ -100,12 +101,18 @@ pub struct StepRecord {
     /// When it becomes due; while it is running, when its lease ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub due_at: Option<Moment>,
+    /// The start-by time: no attempt begins later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Moment>,
     /// When the last attempt began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_attempted_at: Option<Moment>,
     /// When it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Moment>,
+    /// The reason why it failed finally; `None` unless it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<FailureReason>,
     /// The class of the last failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
@@ -149,6 +156,16 @@ pub struct AttemptRecord {
     /// The message, truncated and scrubbed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// The reason why there was no further attempt, if the step failed finally.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<FailureReason>,
+    /// The wait that the other side asked for (`Retry-After`).
+    #[serde(
+        rename = "retry_after_us",
+        serialize_with = "serialize_some_micros",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub retry_after: Option<Duration>,
     /// The wait before the next attempt, if there was to be one.
     #[serde(
         rename = "delay_us",
@@ -156,6 +173,135 @@ pub struct AttemptRecord {
         skip_serializing_if = "Option::is_none"
     )]
     pub delay: Option<Duration>,
+    /// What determined the wait, if the policy granted a retry.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay_source: Option<DelaySource>,
+}
+
+/// The reason why a step failed finally.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum FailureReason {
+    /// The failure will not pass by itself, or the operation must not be repeated.
+    Permanent,
+    /// All attempts of the policy are used up.
+    Exhausted,
+    /// The time left before the policy's deadline is too short for another attempt.
+    Deadline,
+    /// The other side asked for a longer wait than the policy's limit.
+    RetryAfterTooLong,
+    /// Its worker was lost too often in a row.
+    TooManyRescues,
+    /// It was not started by its start-by time.
+    Expired,
+}
+
+impl FailureReason {
+    /// Every reason.
+    pub const ALL: [Self; 6] = [
+        Self::Permanent,
+        Self::Exhausted,
+        Self::Deadline,
+        Self::RetryAfterTooLong,
+        Self::TooManyRescues,
+        Self::Expired,
+    ];
+
+    /// Returns the word used in output, logs and metrics: that of [`GiveUpReason`] where the policy gave up.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Permanent => GiveUpReason::Permanent.name(),
+            Self::Exhausted => GiveUpReason::Exhausted.name(),
+            Self::Deadline => GiveUpReason::Deadline.name(),
+            Self::RetryAfterTooLong => GiveUpReason::RetryAfter.name(),
+            Self::TooManyRescues => "too_many_rescues",
+            Self::Expired => "expired",
+        }
+    }
+
+    /// Returns the reason as a clause.
+    pub const fn describe(self) -> &'static str {
+        match self {
+            Self::Permanent => "the failure is permanent, or the operation must not be repeated",
+            Self::Exhausted => "all attempts are used up",
+            Self::Deadline => "the time left before the deadline is too short",
+            Self::RetryAfterTooLong => "the other side asked for a longer wait than the policy's limit",
+            Self::TooManyRescues => "its worker was lost too often in a row",
+            Self::Expired => "it was not started by its start-by time",
+        }
+    }
+
+    /// Returns the number that the stores keep. A number is never reused for another reason.
+    pub(crate) const fn code(self) -> i16 {
+        match self {
+            Self::Permanent => 0,
+            Self::Exhausted => 1,
+            Self::Deadline => 2,
+            Self::RetryAfterTooLong => 3,
+            Self::TooManyRescues => 4,
+            Self::Expired => 5,
+        }
+    }
+
+    /// Returns the reason with this number.
+    pub(crate) fn of_code(code: i16) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.code() == code)
+    }
+}
+
+impl From<GiveUpReason> for FailureReason {
+    fn from(reason: GiveUpReason) -> Self {
+        match reason {
+            GiveUpReason::Exhausted => Self::Exhausted,
+            GiveUpReason::Deadline => Self::Deadline,
+            GiveUpReason::RetryAfter => Self::RetryAfterTooLong,
+            // A later policy may return a reason that this store cannot represent; the policy grants no retry.
+            _ => Self::Permanent,
+        }
+    }
+}
+
+impl Serialize for FailureReason {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// What determined the wait before the next attempt.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum DelaySource {
+    /// The policy.
+    Policy,
+    /// The other side: the policy alone would have waited less than `Retry-After` asked for.
+    Server,
+}
+
+impl DelaySource {
+    /// Every source.
+    pub const ALL: [Self; 2] = [Self::Policy, Self::Server];
+
+    /// Returns the word used in output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Policy => "policy",
+            Self::Server => "server",
+        }
+    }
+
+    /// Returns the number that the stores keep.
+    pub(crate) const fn code(self) -> i16 {
+        match self {
+            Self::Policy => 0,
+            Self::Server => 1,
+        }
+    }
+
+    /// Returns the source with this number.
+    pub(crate) fn of_code(code: i16) -> Option<Self> {
+        Self::ALL.into_iter().find(|source| source.code() == code)
+    }
 }
 
 /// A task in a list.

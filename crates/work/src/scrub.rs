@@ -1,5 +1,7 @@
 //! Cleans messages before they are stored: short, on one line, and without text that looks like a secret.
 
+use holdoff_policy::is_unprintable;
+
 /// The maximum number of characters of a stored message.
 const LONGEST: usize = 500;
 
@@ -20,7 +22,7 @@ const SECRET_PREFIXES: [&str; 10] = [
 /// Truncates a message, and hides text that looks like a secret.
 pub(crate) fn scrub(message: &str) -> String {
     let line: String =
-        message.chars().map(|sign| if sign.is_control() { ' ' } else { sign }).take(LONGEST).collect();
+        message.chars().map(|sign| if is_unprintable(sign) { ' ' } else { sign }).take(LONGEST).collect();
     let mut text = hide_passwords(&line);
     for prefix in SECRET_PREFIXES {
         text = hide_after(&text, prefix);

@@ -1,12 +1,16 @@
 //! Settings: the sections `[work]`, `[http]`, `[credentials]` and `[signals]` of the file.
 
 mod credentials;
+mod network;
 mod policies;
 mod sections;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use network::Network;
 pub use policies::{LongWait, LongWaits};
+#[cfg(feature = "http")]
+pub(crate) use sections::MAX_TIMEOUT;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -39,6 +43,8 @@ pub struct Settings {
     pub max_payload: usize,
     /// The maximum size of an output, in bytes.
     pub max_output: usize,
+    /// The maximum size of all inputs of a step together, in bytes: of the outputs of the steps that it depends on.
+    pub max_inputs: usize,
     /// The maximum number of steps in one task.
     pub max_steps: usize,
     /// The maximum number of steps that wait in one queue; beyond it, submissions are refused.
@@ -119,10 +125,16 @@ pub struct NotifyRule {
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct HttpSettings {
-    /// Whether loopback, private, link-local and other special addresses are refused.
-    pub deny_private: bool,
+    /// Whether loopback, private and other special addresses are refused. If absent, a daemon refuses them if it
+    /// requires API tokens. Link-local addresses are always refused.
+    pub deny_private: Option<bool>,
+    /// The networks and the hosts that may be called although their addresses are private. A host may begin with `*.`
+    /// for all names below it.
+    pub allow: Vec<String>,
     /// The maximum duration of a request, unless the step sets its own.
     pub timeout: Duration,
+    /// The maximum of the timeout that a step may set.
+    pub max_timeout: Duration,
     /// The maximum number of bytes that are read from a response.
     pub max_response: usize,
     /// The maximum number of redirects that are followed.
@@ -163,6 +175,8 @@ pub enum Credential {
     Token {
         /// The location of the token.
         token: Secret,
+        /// The header that carries the token as it is; `Authorization: Bearer` if absent.
+        header: Option<String>,
     },
     /// OAuth 2 client credentials.
     ClientCredentials {
@@ -202,6 +216,7 @@ impl Default for Settings {
             max_rescues: 5,
             max_payload: 256 * KIB,
             max_output: 256 * KIB,
+            max_inputs: 4096 * KIB,
             max_steps: 10_000,
             max_depth: 10_000_000,
             max_lanes: 10_000,
@@ -237,8 +252,10 @@ impl Default for HistorySettings {
 impl Default for HttpSettings {
     fn default() -> Self {
         Self {
-            deny_private: false,
+            deny_private: None,
+            allow: Vec::new(),
             timeout: Duration::from_secs(30),
+            max_timeout: 5 * MINUTE,
             max_response: 1024 * KIB,
             max_redirects: 5,
             destinations: BTreeMap::new(),

@@ -135,16 +135,21 @@ impl Work {
     /// counted.
     pub async fn signal(&self, fingerprint: Fingerprint, task: Task) -> Result<Signalled> {
         let mut prepared = self.prepare_tasks(vec![task]).await?;
-        let Some(task) = prepared.first_mut() else {
-            return Err(Error::NotPossible("no task was submitted".to_owned()));
-        };
+        let none = || Error::NotPossible("no task was submitted".to_owned());
+        let task = prepared.first_mut().ok_or_else(none)?;
         // The fingerprint replaces the deduplication key.
         task.dedup = None;
         let Shared { store, call_policy, settings, .. } = &*self.shared;
         let namespace = task.namespace.clone();
         let key =
             SignalKey { namespace: &namespace, fingerprint, failed_for: settings.signals.suppress_failed };
-        let signalled = with_retry(call_policy, |_| store.signal(&key, task)).await?;
+        let mut signalled = with_retry(call_policy, |_| store.signal(&key, task)).await;
+        if matches!(signalled, Err(Error::LaneRemoved)) {
+            prepared = self.with_renewed_lanes(&prepared).await?;
+            let task = prepared.first().ok_or_else(none)?;
+            signalled = with_retry(call_policy, |_| store.signal(&key, task)).await;
+        }
+        let signalled = signalled?;
         let result = match signalled {
             Signalled::Created(task) => Submitted::Created(task),
             Signalled::Duplicate { task, .. } => Submitted::Duplicate(task),

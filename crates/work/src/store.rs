@@ -4,13 +4,15 @@
 //! exit from `running` names the lease number of its claim, and changes nothing if the step runs under another. The
 //! clock is the store's own. One suite, `tests/it/conformance`, runs against every engine.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use holdoff_policy::Class;
 use tokio::sync::watch;
 
 use crate::query::{Action, PageRequest, ScannedTasks, StepCount, StepFilter, StepPage};
-use crate::record::{QueueStats, TaskRecord};
+use crate::record::{DelaySource, FailureReason, QueueStats, TaskRecord};
 use crate::stats::{NodeRecord, NodeReport, StatsQuery, StatsRow, StatsRows};
 use crate::version::VersionRecord;
 use crate::{
@@ -37,6 +39,8 @@ pub(crate) struct NewStep {
     pub(crate) parents: i32,
     pub(crate) children: i32,
     pub(crate) delay: Duration,
+    /// The time from the submission after which no attempt begins.
+    pub(crate) expires_in: Option<Duration>,
     pub(crate) payload: Payload,
 }
 
@@ -87,7 +91,7 @@ impl Submitted {
 }
 
 /// The steps that a worker can run.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Selection {
     /// An empty list means all namespaces.
     pub(crate) namespaces: Vec<String>,
@@ -131,6 +135,8 @@ pub(crate) struct Report {
     /// The number of the attempt; the first is 1.
     pub(crate) attempt: i32,
     pub(crate) destination: Option<Box<str>>,
+    /// The task's `traceparent`; only failures need it.
+    pub(crate) trace: Option<Box<str>>,
     pub(crate) exit: Exit,
 }
 
@@ -141,6 +147,7 @@ pub(crate) enum Exit {
     /// The policy granted another attempt, or the credentials were refreshed.
     Retry {
         delay: Duration,
+        source: DelaySource,
         refreshed: bool,
         why: FailureText,
     },
@@ -150,7 +157,7 @@ pub(crate) enum Exit {
         reason: RequeueReason,
         message: String,
     },
-    Failed(FailureText),
+    Failed(FailureText, FailureReason),
     Conflicted(FailureText),
 }
 
@@ -161,7 +168,7 @@ impl Exit {
             Self::Succeeded(_) => AttemptOutcome::Succeeded,
             Self::Retry { .. } => AttemptOutcome::Retried,
             Self::Requeued { reason, .. } => reason.outcome(),
-            Self::Failed(_) => AttemptOutcome::Failed,
+            Self::Failed(..) => AttemptOutcome::Failed,
             Self::Conflicted(_) => AttemptOutcome::Conflicted,
         }
     }
@@ -171,7 +178,7 @@ impl Exit {
         match self {
             Self::Succeeded(_) => StepState::Succeeded,
             Self::Retry { .. } | Self::Requeued { .. } => StepState::Ready,
-            Self::Failed(_) => StepState::Failed,
+            Self::Failed(..) => StepState::Failed,
             Self::Conflicted(_) => StepState::Conflicted,
         }
     }
@@ -180,13 +187,13 @@ impl Exit {
     pub(crate) const fn delay(&self) -> Option<Duration> {
         match self {
             Self::Retry { delay, .. } | Self::Requeued { delay, .. } => Some(*delay),
-            Self::Succeeded(_) | Self::Failed(_) | Self::Conflicted(_) => None,
+            Self::Succeeded(_) | Self::Failed(..) | Self::Conflicted(_) => None,
         }
     }
 
     /// Returns whether the exit counts as a failure.
     pub(crate) const fn is_failure(&self) -> bool {
-        matches!(self, Self::Retry { .. } | Self::Failed(_) | Self::Conflicted(_))
+        matches!(self, Self::Retry { .. } | Self::Failed(..) | Self::Conflicted(_))
     }
 
     /// Returns whether the credentials were refreshed for the next attempt.
@@ -194,18 +201,47 @@ impl Exit {
         matches!(self, Self::Retry { refreshed: true, .. })
     }
 
-    /// Returns the class of the failure, or `None` if the exit is not a failure.
-    pub(crate) const fn class(&self) -> Option<&'static str> {
+    /// Returns the failure, or `None` if the exit is not a failure.
+    pub(crate) const fn failure(&self) -> Option<&FailureText> {
         match self {
-            Self::Retry { why, .. } | Self::Failed(why) | Self::Conflicted(why) => Some(why.class),
+            Self::Retry { why, .. } | Self::Failed(why, _) | Self::Conflicted(why) => Some(why),
             Self::Succeeded(_) | Self::Requeued { .. } => None,
         }
+    }
+
+    /// Returns the class of the failure, or `None` if the exit is not a failure.
+    pub(crate) fn class(&self) -> Option<&'static str> {
+        self.failure().map(|why| why.class)
+    }
+
+    /// Returns the wait that the other side asked for.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        self.failure().and_then(|why| why.retry_after)
+    }
+
+    /// Returns the reason of a final failure.
+    pub(crate) const fn reason(&self) -> Option<FailureReason> {
+        if let Self::Failed(_, reason) = self { Some(*reason) } else { None }
+    }
+
+    /// Returns the word for the reason why there is no further attempt, or `None` if there is one or none is needed.
+    pub(crate) const fn stop_reason(&self) -> Option<&'static str> {
+        match self {
+            Self::Failed(_, reason) => Some(reason.name()),
+            Self::Conflicted(_) => Some("conflict"),
+            Self::Succeeded(_) | Self::Retry { .. } | Self::Requeued { .. } => None,
+        }
+    }
+
+    /// Returns what determined the wait of a retry.
+    pub(crate) const fn delay_source(&self) -> Option<DelaySource> {
+        if let Self::Retry { source, .. } = self { Some(*source) } else { None }
     }
 
     /// Returns the recorded message; for a success, the note on its output.
     pub(crate) fn message(&self) -> &str {
         match self {
-            Self::Retry { why, .. } | Self::Failed(why) | Self::Conflicted(why) => &why.message,
+            Self::Retry { why, .. } | Self::Failed(why, _) | Self::Conflicted(why) => &why.message,
             Self::Requeued { message, .. } => message,
             Self::Succeeded(output) => &output.note,
         }
@@ -225,9 +261,11 @@ impl StepOutput {
     /// output is no reason to fail it or to run it again.
     pub(crate) fn within(self, limit: usize) -> Self {
         let size = self.payload.bytes.len();
-        if size <= limit {
-            return self;
-        }
+        if size <= limit { self } else { Self::dropped(size as u64, limit) }
+    }
+
+    /// Returns no output, and a note that one of `size` bytes was dropped.
+    pub(crate) fn dropped(size: u64, limit: usize) -> Self {
         let note = format!("the output of {size} bytes was dropped: the limit is {limit} (work.max_output)");
         Self { payload: Payload::empty(), note }
     }
@@ -243,11 +281,19 @@ impl StepOutput {
     }
 }
 
-/// The recorded class and message of a failed attempt.
+/// What is recorded of a failed attempt: its class, its message, and the wait that the other side asked for.
 #[derive(Clone, Debug)]
 pub(crate) struct FailureText {
     pub(crate) class: &'static str,
     pub(crate) message: String,
+    pub(crate) retry_after: Option<Duration>,
+}
+
+impl FailureText {
+    /// Creates the text of a failure without a wished wait.
+    pub(crate) const fn new(class: Class, message: String) -> Self {
+        Self { class: class.name(), message, retry_after: None }
+    }
 }
 
 /// The reason for a requeue without a failure.
@@ -350,6 +396,15 @@ pub enum Receipt {
     Fenced,
 }
 
+/// The result of processing reports.
+#[derive(Debug, Default)]
+pub(crate) struct Finished {
+    /// A receipt for each report.
+    pub(crate) receipts: Vec<Receipt>,
+    /// The delays of the children that the reports have made ready, if they are due later.
+    pub(crate) delays: BTreeSet<Duration>,
+}
+
 /// A step that ended as `failed` or `conflicted`, for notifications.
 #[derive(Clone, Debug)]
 pub(crate) struct EndedStep {
@@ -364,13 +419,22 @@ pub(crate) struct EndedStep {
 /// Creates the notification task for a step that ended, to be stored in the same transaction.
 pub(crate) type NotifyFn<'a> = &'a (dyn Fn(&EndedStep) -> Option<NewTask> + Send + Sync);
 
-/// The result of a rescue.
+/// The result of a rescue, or of an expiry.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Rescued {
     pub(crate) requeued: u64,
     pub(crate) failed: u64,
-    /// The lane of each step, and whether the step failed finally.
-    pub(crate) lanes: Vec<(LaneId, bool)>,
+    pub(crate) steps: Vec<RescuedStep>,
+}
+
+/// A step that was rescued, and whether it failed finally.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct RescuedStep {
+    pub(crate) step: StepId,
+    pub(crate) lane: LaneId,
+    pub(crate) has_failed: bool,
+    pub(crate) failures: i32,
+    pub(crate) trace: Option<String>,
 }
 
 /// The limits of a rescue.
@@ -534,6 +598,9 @@ pub(crate) trait QueueStore: Send + Sync + std::fmt::Debug {
         lease: Duration,
     ) -> Result<Vec<ClaimRow>>;
 
+    /// Returns the number of bytes in the outputs of the parents of these steps.
+    async fn input_sizes(&self, steps: &[StepId]) -> Result<Vec<(StepId, u64)>>;
+
     /// Returns the outputs of the parents of these steps: step, name of the parent, output.
     async fn inputs(&self, steps: &[StepId]) -> Result<Vec<(StepId, String, Payload)>>;
 
@@ -544,11 +611,14 @@ pub(crate) trait QueueStore: Send + Sync + std::fmt::Debug {
     /// valid. The payload and the position of the row are not read.
     async fn held_step(&self, step: StepId, lease: i64) -> Result<Option<(ClaimRow, Duration)>>;
 
-    /// Processes reports, each independently. Returns a receipt for each.
-    async fn finish(&self, reports: &[Report], notify: NotifyFn<'_>) -> Result<Vec<Receipt>>;
+    /// Processes reports, each independently.
+    async fn finish(&self, reports: &[Report], notify: NotifyFn<'_>) -> Result<Finished>;
 
     /// Rescues steps whose leases have expired.
     async fn rescue(&self, rule: RescueRule, notify: NotifyFn<'_>) -> Result<Rescued>;
+
+    /// Fails at most `limit` ready steps whose start-by time has passed.
+    async fn expire(&self, limit: i64, notify: NotifyFn<'_>) -> Result<Rescued>;
 
     /// Signals that steps may have become due. Signals may be missed, so the receiver also polls.
     fn wakes(&self) -> watch::Receiver<()>;
@@ -599,6 +669,13 @@ pub(crate) trait AdminStore: Send + Sync + std::fmt::Debug {
     /// Removes workers that have not reported for an hour and that no step or attempt mentions. Returns their number.
     /// However often this is called, the steps and attempts are searched about once an hour.
     async fn prune_workers(&self) -> Result<u64>;
+
+    /// Retires the lanes without steps and history, and deletes those that have been retired for an hour. Returns the
+    /// number of deleted lanes. It reads all steps.
+    ///
+    /// A submission does not use the number of a retired lane, which it may have cached, but looks the lane up again, and
+    /// so takes it back into use. The hour is for transactions that began before the lane was retired.
+    async fn prune_lanes(&self) -> Result<u64>;
 
     /// Returns space that pruning has freed, in small portions.
     async fn compact(&self) -> Result<()>;

@@ -40,10 +40,13 @@ pub struct Step {
     pub(crate) kind: Kind,
     pub(crate) priority: u8,
     pub(crate) delay: Duration,
+    pub(crate) expires_in: Option<Duration>,
     pub(crate) policy: Option<String>,
     pub(crate) destination: Option<String>,
     pub(crate) payload: Payload,
     pub(crate) after: Vec<String>,
+    /// The timeout that an HTTP step sets.
+    pub(crate) timeout: Option<Duration>,
     /// The first problem found by the builder; the submission reports it.
     pub(crate) problem: Option<InvalidTask>,
 }
@@ -153,6 +156,12 @@ impl Task {
         self.change_last(|step| step.delay(delay))
     }
 
+    /// Sets the start-by time of the last step.
+    #[must_use]
+    pub fn expires_in(self, time: Duration) -> Self {
+        self.change_last(|step| step.expires_in(time))
+    }
+
     /// Sets the policy of the last step.
     #[must_use]
     pub fn policy(self, policy: impl Into<String>) -> Self {
@@ -177,10 +186,12 @@ impl Step {
             kind: Kind::Handler,
             priority: Self::NORMAL,
             delay: Duration::ZERO,
+            expires_in: None,
             policy: None,
             destination: None,
             payload: Payload::empty(),
             after: Vec::new(),
+            timeout: None,
             problem: None,
         }
     }
@@ -193,6 +204,7 @@ impl Step {
             Ok((payload, destination)) => {
                 step.payload = payload;
                 step.destination = Some(destination);
+                step.timeout = request.timeout;
             }
             Err(wrong) => {
                 step.problem =
@@ -253,6 +265,14 @@ impl Step {
     #[must_use]
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
+        self
+    }
+
+    /// Sets the start-by time, counted from the submission: no attempt begins later. A step that is ready then fails; one
+    /// that waits for others fails when they have succeeded. An operator who retries the step removes the limit.
+    #[must_use]
+    pub fn expires_in(mut self, time: Duration) -> Self {
+        self.expires_in = Some(time);
         self
     }
 
@@ -402,8 +422,18 @@ pub enum InvalidTask {
         /// The setting: the limit for the namespace, or for the store.
         setting: &'static str,
     },
+    /// The timeout of an HTTP step exceeds the limit.
+    #[error("step `{step}` has a timeout of {timeout:?}, and the limit is {limit:?} (http.max_timeout)")]
+    HttpTimeout {
+        /// The step.
+        step: String,
+        /// Its timeout.
+        timeout: Duration,
+        /// The limit.
+        limit: Duration,
+    },
     /// A name is invalid.
-    #[error("{what} {name:?} is invalid: expected 1 to 200 characters without control characters")]
+    #[error("{what} {name:?} is invalid: expected 1 to 200 characters without control or bidi characters")]
     BadName {
         /// The kind of the name.
         what: &'static str,
@@ -476,6 +506,18 @@ pub enum InvalidTask {
         /// The name of the delay.
         what: &'static str,
         /// The length of the delay.
+        delay: Duration,
+    },
+    /// The step would expire before it is due.
+    #[error(
+        "step `{step}` expires {expires_in:?} after its submission, and its delay is {delay:?}: expected a longer time"
+    )]
+    ExpiresTooSoon {
+        /// The step.
+        step: String,
+        /// The time after which it expires.
+        expires_in: Duration,
+        /// Its delay.
         delay: Duration,
     },
     /// An HTTP request is invalid.

@@ -25,6 +25,7 @@ impl HeldStep {
             ctid_hint: None,
             attempt: 0,
             destination: None,
+            trace: None,
             exit: Exit::Succeeded(StepOutput::whole(output)),
         }
     }
@@ -66,7 +67,7 @@ pub(crate) fn output_of(output: impl IntoOutput) -> Result<Payload> {
 
 #[cfg(feature = "postgres")]
 pub mod postgres {
-    //! Work inside a Postgres transaction of your own.
+    //! Work inside a Postgres transaction of your own, also through a pooler: no statement has a name.
     //!
     //! ```no_run
     //! use holdoff_policy::PolicySet;
@@ -82,12 +83,13 @@ pub mod postgres {
     //! # Ok(()) }
     //! ```
 
+    use holdoff_sql::postgres::Session;
     use sqlx::PgConnection;
 
     use super::{HeldStep, output_of};
     use crate::engine::postgres::{notify_due, submit, succeed, unblock};
     use crate::store::{Exit, Result};
-    use crate::{Completion, IntoOutput, PreparedTasks, Submitted, Work};
+    use crate::{Completion, Error, IntoOutput, PreparedTasks, Submitted, Work};
 
     /// Submits tasks as part of the caller's transaction. The transaction must be on the database of the store. Call
     /// [`Work::wake`] after its commit.
@@ -96,7 +98,12 @@ pub mod postgres {
         connection: &mut PgConnection,
         prepared: &PreparedTasks,
     ) -> Result<Vec<Submitted>> {
-        let submitted = submit(connection, &prepared.tasks, false).await?;
+        let mut submitted = submit(&mut Session::of(connection), &prepared.tasks, false).await;
+        if matches!(submitted, Err(Error::LaneRemoved)) {
+            let renewed = work.with_renewed_lanes(&prepared.tasks).await?;
+            submitted = submit(&mut Session::of(connection), &renewed, false).await;
+        }
+        let submitted = submitted?;
         work.count_submitted(&prepared.tasks, &submitted);
         Ok(submitted)
     }
@@ -106,7 +113,7 @@ pub mod postgres {
     /// Postgres takes a lock over the whole database when a transaction with a notification commits, so that such
     /// transactions commit one after the other. [`Work::wake`] after the commit does not need this lock.
     pub async fn notify_in(connection: &mut PgConnection) -> Result<()> {
-        notify_due(connection).await
+        notify_due(&mut Session::of(connection)).await
     }
 
     /// Completes a step as part of the caller's transaction. The handler returns the value that this function returns.
@@ -121,12 +128,13 @@ pub mod postgres {
         let holding: HeldStep = step.into();
         let report = holding.success(output_of(output)?);
         let Exit::Succeeded(output) = &report.exit else { return Err(holding.fenced()) };
-        let accepted = succeed(connection, &[(&report, output)]).await?;
+        let mut tx = Session::of(connection);
+        let accepted = succeed(&mut tx, &[(&report, output)]).await?;
         if accepted.is_empty() {
             return Err(holding.fenced());
         }
         if report.has_children {
-            unblock(connection, &[report.step]).await?;
+            unblock(&mut tx, &[report.step]).await?;
         }
         Ok(Completion(None))
     }
@@ -156,9 +164,10 @@ pub mod sqlite {
     use sqlx::SqliteConnection;
 
     use super::{HeldStep, output_of};
-    use crate::engine::sqlite::{now_in, submit, succeed, unblock};
-    use crate::store::{Exit, Result};
-    use crate::{Completion, IntoOutput, PreparedTasks, Submitted, Work};
+    use crate::engine::sqlite::{lane_ids, now_in, submit, succeed, unblock};
+    use crate::store::{Exit, LaneLimits, Result};
+    use crate::work::{Shared, lane_numbers, renumbered};
+    use crate::{Completion, Error, IntoOutput, PreparedTasks, Submitted, Work};
 
     /// Submits tasks as part of the caller's transaction. The transaction must be on the database of the store. Call
     /// [`Work::wake`] after its commit.
@@ -168,7 +177,16 @@ pub mod sqlite {
         prepared: &PreparedTasks,
     ) -> Result<Vec<Submitted>> {
         let now = now_in(connection).await?;
-        let submitted = submit(connection, now, &prepared.tasks, false).await?;
+        let mut submitted = submit(connection, now, &prepared.tasks, false).await;
+        if matches!(submitted, Err(Error::LaneRemoved)) {
+            // Another connection could not write now.
+            let Shared { store, names, settings, .. } = &*work.shared;
+            let old = lane_numbers(&prepared.tasks);
+            let lanes = names.forget_lanes(&**store, &old).await?;
+            let new = lane_ids(connection, &lanes, LaneLimits::of(settings)).await?;
+            submitted = submit(connection, now, &renumbered(&prepared.tasks, old, new), false).await;
+        }
+        let submitted = submitted?;
         work.count_submitted(&prepared.tasks, &submitted);
         Ok(submitted)
     }

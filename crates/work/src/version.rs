@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdoff_policy::{Policy, PolicyId, PolicySet};
+use holdoff_policy::{Policy, PolicyId, PolicySet, is_unprintable};
 use parking_lot::{Mutex, RwLock};
 use serde::{Serialize, Serializer};
 
@@ -379,7 +379,7 @@ impl Work {
     }
 }
 
-/// Returns a name that is safe for logs and lists: without control characters, and of limited length.
+/// Returns a name that is safe for logs and lists: without control and bidi characters, and of limited length.
 fn sanitized(who: &str) -> String {
-    who.chars().filter(|letter| !letter.is_control()).take(MAX_NAME_LENGTH).collect()
+    who.chars().filter(|letter| !is_unprintable(*letter)).take(MAX_NAME_LENGTH).collect()
 }

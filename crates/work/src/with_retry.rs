@@ -6,6 +6,7 @@ use std::time::Duration;
 use holdoff_policy::{Growth, Jitter, Policy};
 use holdoff_retry::Retry;
 
+use crate::store::Store;
 use crate::{Error, metrics};
 
 /// The time in which the store must answer a call of a worker. Beyond it, the call counts as failed. It is longer than
@@ -47,14 +48,27 @@ fn policy(attempts: u32, deadline: Option<Duration>) -> Policy {
 }
 
 /// Calls the store, and retries by this policy. The argument of `call` says whether the call is a repetition.
-pub(crate) async fn with_retry<T, F>(policy: &Policy, mut call: impl FnMut(bool) -> F) -> Result<T, Error>
+pub(crate) async fn with_retry<T, F>(policy: &Policy, call: impl FnMut(bool) -> F) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    // The deadline of the policy, if it has one, ends the last attempt as well.
+    let limit = if policy.deadline().is_none() { CALL_TIMEOUT } else { Duration::MAX };
+    retry(policy, limit, call).await
+}
+
+/// Migrates the store, and retries like [`for_callers`]. It has no time limit: the index of a large table takes minutes.
+pub(crate) async fn migrate(store: &dyn Store) -> Result<(), Error> {
+    retry(&policy(12, None), Duration::MAX, |_| store.migrate()).await
+}
+
+async fn retry<T, F>(policy: &Policy, limit: Duration, mut call: impl FnMut(bool) -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Error>>,
 {
     let mut again = false;
-    // The deadline of the policy, if it has one, ends the last attempt as well.
-    let limit = if policy.deadline().is_none() { CALL_TIMEOUT } else { Duration::MAX };
-    let retried = Retry::new(policy)
+    let retry = Retry::new(policy);
+    let retried = retry
         .run(|| {
             let now = std::mem::replace(&mut again, true);
             if now {

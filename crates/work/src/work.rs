@@ -10,16 +10,19 @@ use holdoff_policy::{Policy, PolicySet};
 use tokio::sync::watch;
 
 pub use submit::PreparedTasks;
+#[cfg(feature = "sqlite")]
+pub(crate) use submit::{lane_numbers, renumbered};
 
 use crate::due::DueTimes;
 use crate::names::NameCache;
+use crate::pull::ClaimQueues;
 use crate::query::{Action, PageRequest, StepCount, StepFilter, StepPage};
 use crate::record::{StepRecord, TaskPage, TaskRecord};
 use crate::signal::SignalRecord;
 use crate::stats::{NodeRecord, NodeStats, Resolution, StatsQuery, StatsWindow};
 use crate::store::{LaneLimits, Pausable, PruneRule, Pruned, Result, Store, Submitted};
 use crate::version::ActivePolicies;
-use crate::with_retry::{UPKEEP_TIMEOUT, for_callers, for_reports, with_retry, within};
+use crate::with_retry::{UPKEEP_TIMEOUT, for_callers, for_reports, migrate, with_retry, within};
 use crate::worker::WorkerBuilder;
 use crate::{Error, InvalidTask, PolicyError, Settings, Task, TaskId, TaskState, engine, metrics};
 
@@ -65,6 +68,7 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) names: NameCache,
     pub(crate) due: DueTimes,
+    pub(crate) claim_queues: ClaimQueues,
     pub(crate) call_policy: Policy,
     pub(crate) report_policy: Policy,
     depth: submit::QueueDepths,
@@ -98,13 +102,14 @@ impl Work {
     pub async fn attach(url: &str, policies: PolicySet, settings: Settings) -> Result<Self> {
         let call_policy = for_callers();
         let store = with_retry(&call_policy, |_| Box::pin(engine::open(url))).await?;
-        with_retry(&call_policy, |_| store.migrate()).await?;
+        migrate(&*store).await?;
         let shared = Shared {
             store,
             policies: ActivePolicies::new(policies),
             names: NameCache::with_limits(LaneLimits::of(&settings)),
             settings,
             due: DueTimes::default(),
+            claim_queues: ClaimQueues::default(),
             call_policy,
             report_policy: for_reports(),
             depth: submit::QueueDepths::default(),
@@ -268,8 +273,8 @@ impl Work {
         Ok(count)
     }
 
-    /// Deletes the steps that [`HistorySettings`](crate::HistorySettings) does not keep, and returns their number. Workers do this
-    /// periodically. If the future is dropped, some of these steps may remain.
+    /// Deletes the steps that [`HistorySettings`](crate::HistorySettings) does not keep, and returns their number. Once an
+    /// hour it also removes the lanes that have no steps left. Workers do this periodically. If the future is dropped, some of these steps may remain.
     pub async fn prune(&self) -> Result<u64> {
         let history = self.shared.settings.history;
         let rule = PruneRule {
@@ -290,6 +295,10 @@ impl Work {
             tokio::task::yield_now().await;
         }
         within(UPKEEP_TIMEOUT, self.shared.store.prune_workers()).await?;
+        if self.shared.names.is_search_due() {
+            within(UPKEEP_TIMEOUT, self.shared.store.prune_lanes()).await?;
+            self.shared.names.load_lanes(&*self.shared.store).await?;
+        }
         if pruned > 0 {
             within(UPKEEP_TIMEOUT, self.shared.store.compact()).await?;
         }

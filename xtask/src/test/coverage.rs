@@ -33,7 +33,10 @@ const DEEP: &[&str] = &[
     "holdoff-cli it pages::work::resolving_keeps",
     // Processes: a quick run kills one of each kind; network namespaces, rolling restarts and backups are deep.
     "holdoff-cli it cluster::backup::",
-    "holdoff-cli it cluster::faults::a_rolling_restart",
+    "holdoff-cli it cluster::faults::pgbouncer::a_rolling_restart",
+    "holdoff-cli it cluster::faults::pgbouncer::accepted_tasks_finish",
+    "holdoff-cli it cluster::faults::postgres::a_rolling_restart",
+    "holdoff-cli it cluster::hung::a_request_is_cancelled",
     "holdoff-cli it council::a_council_tolerates_isolated_acceptors",
     "holdoff-cli it demo::the_summary_matches",
     "holdoff-cli it ledger::jepsen::",
@@ -58,6 +61,7 @@ const DEEP: &[&str] = &[
     "holdoff-gossip lib simulation::scenarios::a_lying_voter",
     "holdoff-lock lib simulation::mutants::jitter_clamped",
     "holdoff-sim it election::holdoff_keeps_its_limits",
+    "holdoff-work it conformance::migrations::a_large_table",
 ];
 
 /// Tests of the real Kubernetes cluster that a variable names.
@@ -79,11 +83,6 @@ pub(super) fn left_out(name: &str, depth: Depth) -> Option<LeftOut> {
     }
     let is_deep = DEEP.iter().any(|beginning| name.starts_with(beginning));
     (depth == Depth::Quick && is_deep).then_some(LeftOut::DeepOnly)
-}
-
-/// Returns the beginnings of the names of the tests that only `--deep` runs.
-pub(crate) fn deep_tests() -> impl Iterator<Item = &'static str> {
-    DEEP.iter().copied()
 }
 
 /// Returns the entries of the list that no test's name begins with: the tests were renamed or removed.

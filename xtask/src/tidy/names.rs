@@ -21,6 +21,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("Task", "a task as work declares it, and as the HTTP client submits and sees it"),
     ("TaskState", "the state of a task in work, and the same state in the HTTP client"),
     ("Step", "a step as work declares it, and as the HTTP client sees it"),
+    ("Transaction", "a transaction of a ledger, and of a Postgres store, which only the SQL components use"),
     ("StepState", "the state of a step in work, and the same state in the HTTP client"),
 ];
 

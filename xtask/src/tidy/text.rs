@@ -108,8 +108,9 @@ fn missing_paths(files: &[File]) -> Vec<String> {
     findings
 }
 
+/// Returns whether the target is no file: an address, or an item of the code, which rustdoc checks.
 fn is_external(target: &str) -> bool {
-    target.contains("://") || target.starts_with("mailto:")
+    target.contains("://") || target.starts_with("mailto:") || target.contains("::")
 }
 
 /// Returns the targets of `[…](target)`.

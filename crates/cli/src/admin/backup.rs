@@ -9,6 +9,7 @@ use holdoff_sql::sqlite::backup as sqlite;
 
 use super::postgres;
 use crate::error::CommandError;
+use crate::output;
 use crate::store;
 
 pub(super) async fn run(store: &StoreUrl, file: &Path, json: bool) -> Result<(), CommandError> {
@@ -34,7 +35,7 @@ pub(super) async fn run(store: &StoreUrl, file: &Path, json: bool) -> Result<(),
         return Err(failure);
     }
     let bytes = std::fs::metadata(file).map(|found| found.len()).unwrap_or_default();
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     if json {
         let answer = serde_json::json!({ "file": file, "bytes": bytes, "store": store.to_string() });
         return Ok(writeln!(out, "{answer}")?);

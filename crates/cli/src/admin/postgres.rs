@@ -4,6 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use holdoff_sql::BackupError;
 use url::Url;
 
 use crate::error::CommandError;
@@ -112,6 +113,9 @@ fn environment(url: &str) -> Result<Vec<(&'static str, String)>, CommandError> {
             "sslcert" | "ssl-cert" => "PGSSLCERT",
             "sslkey" | "ssl-key" => "PGSSLKEY",
             "options" => "PGOPTIONS",
+            "pool_mode" if value == "transaction" => {
+                return Err(CommandError::Usage(BackupError::Pooled.to_string()));
+            }
             _ => continue,
         };
         found.push((name, Some(value.into_owned())));
@@ -150,5 +154,7 @@ mod tests {
             ("PGSSLMODE", "require"),
         ];
         assert_eq!(found.unwrap(), expected.map(|(name, value)| (name, value.to_owned())));
+        let pooled = environment("postgres://db/work?pool_mode=transaction").unwrap_err().to_string();
+        assert!(pooled.contains("use the address of the Postgres server itself"), "{pooled}");
     }
 }

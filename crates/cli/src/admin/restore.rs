@@ -17,6 +17,7 @@ use super::postgres;
 use crate::args::GlobalArgs;
 use crate::config::load_settings;
 use crate::error::CommandError;
+use crate::output;
 
 /// The maximum number of held locks that the summary counts.
 const MAX_COUNTED_LOCKS: u32 = 1000;
@@ -65,7 +66,7 @@ pub(super) async fn run(
     let running = count(|queue| queue.running);
     let live = running + count(|queue| queue.blocked + queue.due + queue.waiting);
 
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     if global.json {
         let answer = json!({
             "store": store.to_string(), "floor": floor, "live_steps": live, "running_steps": running,
@@ -88,7 +89,7 @@ pub(super) async fn run(
     }
     // The restored store does not contain the locks of a ledger, which the daemon grants.
     if let Some(ledger) = load_settings(global.config.as_deref())?.lock.ledger() {
-        anstream::eprintln!("The daemon's locks are in the ledger {ledger}, which was not restored.");
+        note!("The daemon's locks are in the ledger {ledger}, which was not restored.");
     }
     Ok(())
 }

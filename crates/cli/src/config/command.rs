@@ -10,7 +10,7 @@ use super::{Config, Origin, load_config, settings};
 use crate::api_client;
 use crate::args::GlobalArgs;
 use crate::error::CommandError;
-use crate::output::{Table, warn};
+use crate::output::{self, Table, warn};
 use crate::serve::ServeArgs;
 
 #[derive(Subcommand, Debug)]
@@ -39,7 +39,7 @@ pub(crate) fn run(command: &ConfigCommand, global: &GlobalArgs) -> Result<ExitCo
 }
 
 fn show(config: &Config, json: bool) -> Result<(), CommandError> {
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     let values = settings::values(&config.settings);
     if json {
         let shown: Vec<Value> = values
@@ -69,7 +69,7 @@ fn as_json(path: &str, value: Option<&str>, origin: &Origin) -> Value {
 
 fn check(config: &Config, json: bool) -> Result<(), CommandError> {
     config.settings.work.check_policies(&config.settings.policies).map_err(CommandError::failed)?;
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     if json {
         return Ok(writeln!(out, "{}", json!({ "ok": true, "file": config.file }))?);
     }

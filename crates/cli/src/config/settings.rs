@@ -7,6 +7,7 @@ use std::time::Duration;
 use holdoff_council::acceptor::{Allowed, Settings as AcceptorSettings};
 use holdoff_ledger::runtime::FileSettings as LedgerSettings;
 use holdoff_policy::format_duration;
+use holdoff_server::StoreUrl;
 use holdoff_work::{DestinationLimits, Settings};
 use serde_json::Value;
 
@@ -121,7 +122,7 @@ fn kind(node: &Value) -> Option<Kind> {
 pub(super) fn values(settings: &AllSettings) -> Vec<(&'static str, Option<String>)> {
     let mut values = server(&settings.server);
     values.extend(work(&settings.work));
-    values.extend(http(&settings.work));
+    values.extend(http(settings));
     let lock = &settings.lock;
     values.extend([
         ("signals.suppress_failed", Some(time(settings.work.signals.suppress_failed))),
@@ -169,6 +170,9 @@ fn ledger(file: &LedgerSettings) -> Vec<(&'static str, Option<String>)> {
         ("ledger.election", micros(core.log.election_us)),
         ("ledger.heartbeat", micros(core.log.heartbeat_us)),
         ("ledger.kept", Some(plain(&core.kept))),
+        ("ledger.kept_bytes", Some(plain(&core.kept_bytes))),
+        ("ledger.max_state", Some(plain(&core.max_state_bytes))),
+        ("ledger.max_transaction", Some(plain(&settings.max_transaction_bytes))),
         ("ledger.max_pending", Some(plain(&core.pending))),
         ("ledger.gossip.round", Some(time(gossip.round))),
         ("ledger.gossip.diameter", Some(plain(&gossip.diameter))),
@@ -186,7 +190,7 @@ fn server(server: &holdoff_server::Settings) -> Vec<(&'static str, Option<String
     let (serve, tls) = (&server.running, server.tls.as_ref());
     vec![
         ("server.listen", Some(plain(&serve.listen))),
-        ("server.store", serve.store.as_deref().map(masked)),
+        ("server.store", serve.store.as_deref().map(|store| StoreUrl::new(store).redacted())),
         ("server.data", serve.data.as_ref().map(|path| path.display().to_string())),
         ("server.concurrency", Some(plain(&serve.concurrency))),
         ("server.log", serve.log.clone()),
@@ -211,6 +215,7 @@ fn work(work: &Settings) -> Vec<(&'static str, Option<String>)> {
         ("work.max_rescues", Some(plain(&work.max_rescues))),
         ("work.max_payload", Some(plain(&work.max_payload))),
         ("work.max_output", Some(plain(&work.max_output))),
+        ("work.max_inputs", Some(plain(&work.max_inputs))),
         ("work.max_steps", Some(plain(&work.max_steps))),
         ("work.max_depth", Some(plain(&work.max_depth))),
         ("work.max_lanes", Some(plain(&work.max_lanes))),
@@ -225,12 +230,13 @@ fn work(work: &Settings) -> Vec<(&'static str, Option<String>)> {
     ]
 }
 
-fn http(work: &Settings) -> Vec<(&'static str, Option<String>)> {
-    let http = &work.http;
+fn http(settings: &AllSettings) -> Vec<(&'static str, Option<String>)> {
+    let http = &settings.work.http;
     let DestinationLimits { concurrency, rate, budget, retry_floor, breaker, .. } = &http.destination;
     vec![
-        ("http.deny_private", Some(plain(&http.deny_private))),
+        ("http.deny_private", Some(plain(&http.deny_private.unwrap_or(settings.server.require_tokens)))),
         ("http.timeout", Some(time(http.timeout))),
+        ("http.max_timeout", Some(time(http.max_timeout))),
         ("http.max_response", Some(plain(&http.max_response))),
         ("http.max_redirects", Some(plain(&http.max_redirects))),
         ("http.destination.concurrency", Some(plain(concurrency))),
@@ -251,17 +257,6 @@ fn plain(value: &impl ToString) -> String {
 
 fn time(duration: Duration) -> String {
     format_duration(duration)
-}
-
-/// Returns a URL without its password and without its query, which may also contain one.
-fn masked(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let (address, options) = rest.split_once('?').map_or((rest, ""), |(address, _)| (address, "?…"));
-    let Some((user, host)) = address.rsplit_once('@') else {
-        return format!("{scheme}://{address}{options}");
-    };
-    let user = user.split_once(':').map_or_else(|| user.to_owned(), |(name, _)| format!("{name}:…"));
-    format!("{scheme}://{user}@{host}{options}")
 }
 
 #[cfg(test)]
@@ -302,13 +297,5 @@ mod tests {
         shown.sort();
         known.sort();
         assert_eq!(shown, known);
-    }
-
-    #[test]
-    fn passwords_are_masked() {
-        assert_eq!(masked("postgres://me:secret@db/x?password=again"), "postgres://me:…@db/x?…");
-        assert_eq!(masked("postgres://me:p@ss@db/x"), "postgres://me:…@db/x");
-        assert_eq!(masked("postgres://me@db/x"), "postgres://me@db/x");
-        assert_eq!(masked("sqlite:a.db"), "sqlite:a.db");
     }
 }

@@ -11,7 +11,7 @@ use holdoff_net::PeerAddress;
 
 use super::{CouncilContext, change, read_exit_code};
 use crate::error::CommandError;
-use crate::output::Table;
+use crate::output::{self, Table};
 
 #[derive(Subcommand, Debug)]
 pub(super) enum AcceptorsCommand {
@@ -46,7 +46,7 @@ pub(super) async fn run(
 async fn list(context: &CouncilContext<'_>) -> Result<ExitCode, CommandError> {
     let is_current = context.catch_up().await?;
     let status = context.council.status().await?;
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     if context.json {
         let acceptors: Vec<_> = status.acceptors.iter().map(as_json).collect();
         writeln!(

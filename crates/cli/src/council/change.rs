@@ -10,6 +10,7 @@ use holdoff_council::{Mail, NotCommitted, OperationId, Outcome, PublicKey};
 
 use super::CouncilContext;
 use crate::error::{CommandError, EXIT_TEMPFAIL, EXIT_TIMEOUT};
+use crate::output;
 
 #[derive(clap::Args, Debug)]
 pub(super) struct AddArgs {
@@ -30,7 +31,7 @@ pub(super) async fn add(context: &CouncilContext<'_>, args: &AddArgs) -> Result<
     let mail = context.council.invite(key, context.args.deadline).await?;
     let code = submit(context, CouncilChange::Add { key, name: name.to_owned() }, Some(mail)).await?;
     if !context.council.settle(SETTLE_TIMEOUT).await? {
-        anstream::eprintln!(
+        note!(
             "no majority of the acceptors has stored the invitation yet; the next command on this device sends it again"
         );
     }
@@ -72,7 +73,7 @@ pub(super) async fn rotate(context: &CouncilContext<'_>) -> Result<ExitCode, Com
         return print_json(&outcome, &serde_json::json!({ "key": key }));
     }
     if matches!(outcome, Outcome::Committed(_)) {
-        writeln!(anstream::stdout(), "{key}")?;
+        writeln!(output::stdout(), "{key}")?;
     }
     report(&outcome)
 }
@@ -82,9 +83,7 @@ pub(super) async fn compact(context: &CouncilContext<'_>) -> Result<ExitCode, Co
     let since = context.council.state().await?.applied();
     let code = submit(context, CouncilChange::Compact { since }, None).await?;
     if !context.council.settle(SETTLE_TIMEOUT).await? {
-        anstream::eprintln!(
-            "not every acceptor has stored the snapshot yet; an acceptor keeps the slots until then"
-        );
+        note!("not every acceptor has stored the snapshot yet; an acceptor keeps the slots until then");
     }
     Ok(code)
 }
@@ -117,14 +116,14 @@ fn print_json(outcome: &Outcome, more: &serde_json::Value) -> Result<ExitCode, C
     if let (Some(answer), Some(more)) = (answer.as_object_mut(), more.as_object()) {
         answer.extend(more.clone());
     }
-    writeln!(anstream::stdout(), "{answer}")?;
+    writeln!(output::stdout(), "{answer}")?;
     Ok(ExitCode::from(code(outcome)))
 }
 
 fn report(outcome: &Outcome) -> Result<ExitCode, CommandError> {
     match outcome {
-        Outcome::Committed(slot) => anstream::eprintln!("committed in slot {slot}"),
-        Outcome::NotCommitted(NotCommitted::AlreadySatisfied) => anstream::eprintln!("already satisfied"),
+        Outcome::Committed(slot) => note!("committed in slot {slot}"),
+        Outcome::NotCommitted(NotCommitted::AlreadySatisfied) => note!("already satisfied"),
         Outcome::NotCommitted(why) => {
             return Err(CommandError::Coded(
                 code(outcome),

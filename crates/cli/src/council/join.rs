@@ -13,7 +13,7 @@ use holdoff_policy::parse_duration;
 
 use super::{CATCH_UP_TIMEOUT, read_exit_code};
 use crate::error::{CommandError, EXIT_TIMEOUT};
-use crate::output::warn;
+use crate::output::{self, warn};
 
 #[derive(clap::Args, Debug)]
 pub(super) struct InitArgs {
@@ -68,13 +68,13 @@ pub(super) async fn init(
         )
     };
     let council = tokio::time::timeout(deadline, creating).await.map_err(late)??;
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     if json {
         return Ok(writeln!(out, "{}", serde_json::json!({ "council": council.to_string() }))
             .map(|()| ExitCode::SUCCESS)?);
     }
     writeln!(out, "{council}")?;
-    anstream::eprintln!(
+    note!(
         "Other devices join with `holdoff council join {council} --acceptor {}`.",
         acceptors.first().map(ToString::to_string).unwrap_or_default()
     );
@@ -84,12 +84,12 @@ pub(super) async fn init(
 pub(super) async fn join(directory: &Path, args: &JoinArgs, json: bool) -> Result<ExitCode, CommandError> {
     let joining =
         if args.recovered { Joining::open_recovered(directory)? } else { Joining::open(directory)? };
-    let (key, mut out) = (joining.key(), anstream::stdout());
+    let (key, mut out) = (joining.key(), output::stdout());
     if json {
         writeln!(out, "{}", serde_json::json!({ "key": key }))?;
     } else if !args.recovered {
         writeln!(out, "{key}")?;
-        anstream::eprintln!(
+        note!(
             "This is the key of the device. A member adds it with `holdoff council add {key} --name NAME`."
         );
     }
@@ -111,7 +111,7 @@ pub(super) async fn join(directory: &Path, args: &JoinArgs, json: bool) -> Resul
         });
         writeln!(out, "{answer}")?;
     } else {
-        anstream::eprintln!(
+        note!(
             "Joined council {council}, invited by {name} ({}): {} members after slot {}.",
             joined.by,
             members.len(),

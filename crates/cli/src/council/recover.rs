@@ -11,6 +11,7 @@ use holdoff_net::{LinkOptions, PeerAddress};
 
 use super::read_exit_code;
 use crate::error::CommandError;
+use crate::output;
 
 #[derive(clap::Args, Debug)]
 pub(super) struct RecoverArgs {
@@ -31,7 +32,7 @@ pub(super) async fn recover(
     let is_posted = device.settle(deadline).await?;
     device.close().await;
     let RecoveredCouncil { council, from, unproven, lost } = recovery;
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     if json {
         let lost: Vec<_> = lost.iter().map(|acceptor| acceptor.key).collect();
         let from = serde_json::json!({ "council": from.council.to_string(), "slot": from.slot.0, "chain": from.chain.to_string() });
@@ -41,7 +42,7 @@ pub(super) async fn recover(
         writeln!(out, "{council}")?;
         let first = args.acceptors.first().map(ToString::to_string).unwrap_or_default();
         let lost: Vec<_> = lost.iter().map(|acceptor| acceptor.key.to_string()).collect();
-        anstream::eprintln!(
+        note!(
             "Council {} ends after slot {}, and continues as council {council}. Decisions that only these acceptors know are \
              lost: {}. Never start them with their stores again. No majority has confirmed the last {unproven} slots.\nEvery \
              other member runs `holdoff council join {council} --recovered --acceptor {first}` on its device.",

@@ -11,13 +11,13 @@ use holdoff_policy::as_micros_u64;
 
 use super::{CouncilContext, acceptors, read_exit_code};
 use crate::error::CommandError;
-use crate::output::{Table, time};
+use crate::output::{self, Table, time};
 use crate::signals::StopSignals;
 
 pub(super) async fn members(context: &CouncilContext<'_>) -> Result<ExitCode, CommandError> {
     let is_current = context.catch_up().await?;
     let state = context.council.state().await?;
-    let (me, mut out) = (context.council.key(), anstream::stdout());
+    let (me, mut out) = (context.council.key(), output::stdout());
     let members = state.machine().members();
     if context.json {
         let members: Vec<_> = members
@@ -45,7 +45,7 @@ pub(super) async fn status(context: &CouncilContext<'_>) -> Result<ExitCode, Com
     let is_current = context.catch_up().await?;
     let status = context.council.status().await?;
     let pending: Vec<_> = status.pending.iter().map(ToString::to_string).collect();
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     if context.json {
         let answer = serde_json::json!({
             "council": status.council.to_string(),
@@ -83,7 +83,7 @@ pub(super) async fn status(context: &CouncilContext<'_>) -> Result<ExitCode, Com
 pub(super) async fn watch(context: &CouncilContext<'_>) -> Result<ExitCode, CommandError> {
     let mut events = context.council.subscribe()?;
     let before = context.council.state().await?.applied();
-    anstream::eprintln!("watching from slot {before} until the command is stopped");
+    note!("watching from slot {before} until the command is stopped");
     let mut signals = StopSignals::new()?;
     loop {
         tokio::select! {
@@ -97,7 +97,7 @@ pub(super) async fn watch(context: &CouncilContext<'_>) -> Result<ExitCode, Comm
 }
 
 fn report(event: &CouncilEvent, json: bool) -> Result<(), CommandError> {
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     match event {
         CouncilEvent::Applied(applied) if json => writeln!(out, "{}", as_json(applied))?,
         CouncilEvent::Applied(applied) => print_applied(applied, &mut out)?,
@@ -106,7 +106,7 @@ fn report(event: &CouncilEvent, json: bool) -> Result<(), CommandError> {
         }
         CouncilEvent::Installed(slot) => writeln!(out, "slot {slot}: installed a snapshot")?,
         CouncilEvent::Lagged(many) => {
-            anstream::eprintln!("skipped {many} slots that arrived faster than they could be printed");
+            note!("skipped {many} slots that arrived faster than they could be printed");
         }
         _ => {}
     }

@@ -8,8 +8,8 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::summary::Summary;
-use crate::output::Table;
 use crate::output::style::{FAINT, HEADING, NOTE, WARNING};
+use crate::output::{self, Table};
 
 /// The dashboard's pages and their content.
 const PAGES: [(&str, &str); 10] = [
@@ -46,7 +46,7 @@ pub(super) struct RunInfo<'a> {
 
 /// Prints the addresses of the pages.
 pub(super) fn print_greeting(info: &RunInfo<'_>, is_json: bool) -> Result<()> {
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     let RunInfo { url, seed, moved, kept } = info;
     if is_json {
         let kept = kept.map(|path| path.display().to_string());
@@ -73,7 +73,7 @@ fn list(out: &mut impl Write, heading: &str, rows: &[(&str, &str)]) -> Result<()
 
 /// Prints the summary.
 pub(super) fn print_summary(summary: &Summary, is_json: bool) -> Result<()> {
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     if is_json {
         return writeln!(out, "{:#}", json!(summary));
     }
@@ -130,7 +130,7 @@ impl ProgressLog {
     pub(super) fn print(&self, what: &str) {
         let at = self.since.elapsed();
         if at < QUIET_AFTER {
-            anstream::eprintln!("{FAINT}{:>3}s{FAINT:#}  {what}", at.as_secs());
+            note!("{FAINT}{:>3}s{FAINT:#}  {what}", at.as_secs());
         }
     }
 }

@@ -13,6 +13,7 @@ use super::LedgerContext;
 use super::submit::{GoalResult, parse_goal};
 use crate::api_client::read;
 use crate::error::CommandError;
+use crate::output::{self, escaped};
 
 #[derive(clap::Args, Debug)]
 pub(super) struct GetArgs {
@@ -79,7 +80,7 @@ async fn get_value(context: &LedgerContext, key: &str, args: &GetArgs) -> Result
         return Ok(if found.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     let missing = || CommandError::Failed(format!("key {key:?} has no value at index {index}"));
-    writeln!(anstream::stdout(), "{}", found.ok_or_else(missing)?.plain())?;
+    writeln!(output::stdout(), "{}", found.ok_or_else(missing)?.plain())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -92,10 +93,10 @@ async fn evaluate_goal(context: &LedgerContext, args: &GetArgs) -> Result<ExitCo
         Some(_) if is_printed => Ok(ExitCode::SUCCESS),
         None if is_printed => Ok(ExitCode::FAILURE),
         Some(result) => {
-            result.print(&mut anstream::stdout())?;
+            result.print(&mut output::stdout())?;
             Ok(ExitCode::SUCCESS)
         }
-        None => Err(CommandError::Failed(reason.unwrap_or_default())),
+        None => Err(CommandError::Failed(escaped(&reason.unwrap_or_default()))),
     }
 }
 

@@ -10,6 +10,7 @@ use super::LedgerContext;
 use crate::api_client::{ApiError, ProblemDocument, read};
 use crate::error::CommandError;
 use crate::output::style::{FAINT, HEADING};
+use crate::output::{self, escaped};
 use crate::signals::StopSignals;
 
 #[derive(clap::Args, Debug)]
@@ -71,10 +72,10 @@ async fn list(context: &LedgerContext, after: Option<u64>, limit: u32) -> Result
         print_entry(entry)?;
     }
     if entries.is_empty() {
-        anstream::eprintln!("no entries");
+        note!("no entries");
     }
     if let Some(next) = next {
-        anstream::eprintln!("there may be more entries: add --after {next}");
+        note!("there may be more entries: add --after {next}");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -135,12 +136,12 @@ fn print_event(context: &LedgerContext, event: &ServerEvent) -> Result<Option<u6
         "entry" => {}
         "missed" => {
             let first = data.get("first").map(Value::to_string).unwrap_or_default();
-            anstream::eprintln!("entries before {first} are compacted");
+            note!("entries before {first} are compacted");
             return Ok(None);
         }
         "stopped" => {
             let reason = data.get("reason").and_then(Value::as_str).unwrap_or_default();
-            return Err(CommandError::Failed(reason.to_owned()));
+            return Err(CommandError::Failed(escaped(reason)));
         }
         _ => return Ok(None),
     }
@@ -148,24 +149,24 @@ fn print_event(context: &LedgerContext, event: &ServerEvent) -> Result<Option<u6
     if !context.print_json(&data)? {
         print_entry(&entry)?;
     }
-    anstream::stdout().flush()?;
+    output::stdout().flush()?;
     Ok(Some(entry.index))
 }
 
 fn print_entry(entry: &EntryResponse) -> Result<(), CommandError> {
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     let EntryResponse { index, kind, tx_id, goal, commands, reason, diff } = entry;
     let commands = commands.as_ref().map(|commands| serde_json::json!(commands).to_string());
-    let what = goal.as_ref().or(commands.as_ref()).unwrap_or(kind);
+    let what = escaped(goal.as_ref().or(commands.as_ref()).unwrap_or(kind));
     writeln!(out, "{HEADING}{index}{HEADING:#}  {what}")?;
     if let Some(reason) = reason {
-        writeln!(out, "    failed: {reason}")?;
+        writeln!(out, "    failed: {}", escaped(reason))?;
     }
     for line in diff {
-        writeln!(out, "    {line}")?;
+        writeln!(out, "    {}", escaped(line))?;
     }
     if let Some(tx_id) = tx_id {
-        writeln!(out, "    {FAINT}{tx_id}{FAINT:#}")?;
+        writeln!(out, "    {FAINT}{}{FAINT:#}", escaped(tx_id))?;
     }
     Ok(())
 }

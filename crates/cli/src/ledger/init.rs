@@ -12,6 +12,7 @@ use holdoff_policy::PolicySet;
 use crate::args::{GlobalArgs, path_value};
 use crate::config::{Config, FlagValue, load_config};
 use crate::error::CommandError;
+use crate::output;
 use crate::store;
 
 #[derive(clap::Args, Debug)]
@@ -45,7 +46,7 @@ pub(super) fn init(
     let config = args.load_config(global)?;
     let directory = ledger_directory(&config)?;
     let (key, ledger) = runtime::create(&directory, namespace)?;
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     if global.json {
         let answer = serde_json::json!({
             "namespace": namespace, "ledger": ledger.to_string(), "key": key, "data": directory,
@@ -54,7 +55,7 @@ pub(super) fn init(
         return Ok(ExitCode::SUCCESS);
     }
     writeln!(out, "{key}")?;
-    anstream::eprintln!(
+    note!(
         "This is the key of the node. Created the ledger `{namespace}` in {}, with this node as its only member.\n\
          Next: start `{}`, or restart the daemon if it runs already. `holdoff ledger status` shows the ledger. Another \
          node joins with `holdoff ledger join --member {key}@{}`.",
@@ -73,7 +74,7 @@ pub(super) fn join(namespace: &str, args: &JoinArgs, global: &GlobalArgs) -> Res
     let is_default = namespace == PolicySet::DEFAULT_NAMESPACE;
     let flag = if is_default { String::new() } else { format!(" --namespace {namespace}") };
     let command = format!("holdoff ledger members add {key}@{address}{flag}");
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     if global.json {
         let answer = serde_json::json!({
             "namespace": namespace, "key": key, "address": address, "data": directory, "run": command,
@@ -82,7 +83,7 @@ pub(super) fn join(namespace: &str, args: &JoinArgs, global: &GlobalArgs) -> Res
         return Ok(ExitCode::SUCCESS);
     }
     writeln!(out, "{key}")?;
-    anstream::eprintln!(
+    note!(
         "This is the key of the node. Prepared {} for the ledger `{namespace}`.\n\
          Next: run on a member\n\n    {command}\n\n\
          and start `{}` here, or restart the daemon if it runs already. The order does not matter.",

@@ -12,6 +12,7 @@ use super::LedgerContext;
 use super::status::{self, StatusResponse};
 use crate::api_client::read;
 use crate::error::CommandError;
+use crate::output::{self, escaped};
 
 #[derive(Subcommand, Debug)]
 pub(super) enum MembersCommand {
@@ -60,7 +61,7 @@ async fn list(context: &LedgerContext) -> Result<ExitCode, CommandError> {
     let answer = context.daemon.get(&[], &[]).await?;
     let members = answer.get("members").cloned().unwrap_or(Value::Null);
     if !context.print_json(&members)? {
-        status::print(&read::<Vec<_>>(members)?, &mut anstream::stdout())?;
+        status::print(&read::<Vec<_>>(members)?, &mut output::stdout())?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -77,7 +78,7 @@ async fn add(
     let answer = context.daemon.post("members", body, Duration::ZERO).await?;
     if !context.print_json(&answer)? {
         let role = if votes { "it votes when it has caught up" } else { "it is a learner and does not vote" };
-        anstream::eprintln!("added {name}: {role}");
+        note!("added {name}: {role}");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -86,7 +87,7 @@ async fn remove(context: &LedgerContext, member: &str) -> Result<ExitCode, Comma
     let key = find_key(context, member).await?;
     let answer = context.daemon.delete(&["members", &key]).await?;
     if !context.print_json(&answer)? {
-        anstream::eprintln!("removed {member}");
+        note!("removed {member}");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -112,10 +113,8 @@ pub(super) async fn step_down(context: &LedgerContext, to: Option<&str>) -> Resu
     let answer = context.daemon.post("step-down", body, Duration::ZERO).await?;
     if !context.print_json(&answer)? {
         let leader = answer.get("leader").and_then(Value::as_str).unwrap_or_default();
-        writeln!(anstream::stdout(), "{leader}")?;
-        anstream::eprintln!(
-            "Leadership transfer to this member requested; `holdoff ledger status` shows the leader."
-        );
+        writeln!(output::stdout(), "{}", escaped(leader))?;
+        note!("Leadership transfer to this member requested; `holdoff ledger status` shows the leader.");
     }
     Ok(ExitCode::SUCCESS)
 }

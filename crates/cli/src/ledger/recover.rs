@@ -11,6 +11,7 @@ use serde_json::json;
 use super::init::{DirectoryArgs, ledger_directory};
 use crate::args::GlobalArgs;
 use crate::error::CommandError;
+use crate::output;
 
 #[derive(clap::Args, Debug)]
 pub(super) struct RecoverArgs {
@@ -43,7 +44,7 @@ pub(super) fn run(
     };
     let lost = args.lost.iter().map(|named| voter(&position, named)).collect::<Result<_, _>>()?;
     let index = runtime::recover(&directory, namespace, Recovery { lost, through: Slot(through), comment })?;
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     if global.json {
         writeln!(
             out,
@@ -53,7 +54,7 @@ pub(super) fn run(
         return Ok(ExitCode::SUCCESS);
     }
     writeln!(out, "{index}")?;
-    anstream::eprintln!(
+    note!(
         "This is the index of the entry that records the recovery. This node is the only voter now.\n\
          Next: start `{}`. Then, on every other node that is left or returns: stop it, move its file of the ledger away, and \
          run `holdoff ledger join`. A lost voter must not be started with its old file.",
@@ -75,7 +76,7 @@ fn voter(position: &LogPosition, named: &str) -> Result<PublicKey, CommandError>
 
 fn show(position: &LogPosition, global: &GlobalArgs) -> Result<ExitCode, CommandError> {
     let LogPosition { key, accepted: (start, attempt, tie_breaker), last, voters } = position;
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     if global.json {
         let voters = voters
             .iter()
@@ -93,7 +94,7 @@ fn show(position: &LogPosition, global: &GlobalArgs) -> Result<ExitCode, Command
     for (node, key, name) in voters {
         writeln!(out, "voter     {} {name}", key.map_or_else(|| node.to_string(), |key| key.to_string()))?;
     }
-    anstream::eprintln!(
+    note!(
         "If a majority of these voters is lost for good, compare this on all nodes that are left, and choose the node with the \
          highest `accepted`, then with the highest `last`. Transactions after its last index may be lost, although they were \
          acknowledged. To found a new configuration from its log, run there\n\n    holdoff ledger recover --lost MEMBER... \

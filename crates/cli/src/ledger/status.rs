@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::LedgerContext;
 use crate::api_client::read;
 use crate::error::CommandError;
-use crate::output::{Table, time};
+use crate::output::{self, Table, escaped, time};
 use crate::signals::StopSignals;
 
 /// The interval between two checks for changes.
@@ -30,7 +30,7 @@ pub(super) async fn run(context: &LedgerContext, watch: bool) -> Result<ExitCode
         }
         let now = context.daemon.get(&[], &[]).await?;
         if without_time(&now) != without_time(&answer) {
-            writeln!(anstream::stdout())?;
+            writeln!(output::stdout())?;
             show(context, &now)?;
             answer = now;
         }
@@ -52,18 +52,22 @@ fn show(context: &LedgerContext, answer: &Value) -> Result<(), CommandError> {
         return Ok(());
     }
     let status: StatusResponse = read(answer.clone())?;
-    let mut out = anstream::stdout();
-    writeln!(out, "this node  {}", status.contact)?;
+    let mut out = output::stdout();
+    writeln!(out, "this node  {}", escaped(&status.contact))?;
     let Some(joined) = &status.joined else {
-        let line = format!("holdoff ledger members add {}", status.contact);
-        writeln!(out, "ledger     {}: waiting to be added; run `{line}` on a member", status.namespace)?;
+        let line = format!("holdoff ledger members add {}", escaped(&status.contact));
+        writeln!(
+            out,
+            "ledger     {}: waiting to be added; run `{line}` on a member",
+            escaped(&status.namespace)
+        )?;
         return Ok(());
     };
-    writeln!(out, "ledger     {} ({})", status.namespace, joined.ledger)?;
+    writeln!(out, "ledger     {} ({})", escaped(&status.namespace), escaped(&joined.ledger))?;
     writeln!(out, "leader     {}", leader(status.leader.as_ref(), joined))?;
-    writeln!(out, "role       {} at index {}", status.role, joined.index)?;
-    writeln!(out, "log hash   {}", joined.hash)?;
-    writeln!(out, "state hash {}", joined.state_hash)?;
+    writeln!(out, "role       {} at index {}", escaped(&status.role), joined.index)?;
+    writeln!(out, "log hash   {}", escaped(&joined.hash))?;
+    writeln!(out, "state hash {}", escaped(&joined.state_hash))?;
     writeln!(out, "certified  up to index {} by a majority", joined.certified)?;
     writeln!(out, "pending    {} transactions", joined.pending)?;
     writeln!(out)?;
@@ -75,7 +79,7 @@ fn leader(leader: Option<&LeaderResponse>, joined: &JoinedResponse) -> String {
     let duration = time(Duration::from_millis(joined.leader_for_ms));
     match leader {
         Some(LeaderResponse { key, name }) => {
-            let (name, term) = (name.as_deref().unwrap_or(key), &joined.term);
+            let (name, term) = (escaped(name.as_deref().unwrap_or(key)), &joined.term);
             format!("{name} for {duration} in term {}.{}", term.start, term.attempt)
         }
         None => format!("none for {duration}; a majority of the voters must be connected"),

@@ -15,6 +15,7 @@ use super::LedgerContext;
 use crate::api_client::{ApiError, read};
 use crate::error::{CommandError, EXIT_TEMPFAIL, EXIT_TIMEOUT};
 use crate::input::{read_json, read_text};
+use crate::output::{self, escaped};
 
 #[derive(clap::Args, Debug)]
 pub(super) struct SubmitArgs {
@@ -136,15 +137,15 @@ fn report(context: &LedgerContext, answer: Value) -> Result<ExitCode, CommandErr
         return Ok(if is_committed { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     if !is_committed {
-        let reason = reason.unwrap_or_default();
+        let (reason, tx_id) = (escaped(&reason.unwrap_or_default()), escaped(&tx_id));
         return Err(CommandError::Failed(format!(
             "the transaction failed and changed nothing: {reason} (index {index}, tx-id {tx_id})"
         )));
     }
     if let Some(result) = result {
-        result.print(&mut anstream::stdout())?;
+        result.print(&mut output::stdout())?;
     }
-    anstream::eprintln!("committed at index {index}, tx-id {tx_id}");
+    note!("committed at index {index}, tx-id {}", escaped(&tx_id));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -212,7 +213,8 @@ impl GoalResult {
         match self {
             Self::Facts { variables, .. } if variables.is_empty() => Ok(()),
             Self::Facts { variables, matches } => matches.iter().try_for_each(|values| {
-                let pairs = variables.iter().zip(values).map(|(name, value)| format!("?{name} = {value}"));
+                let pairs =
+                    variables.iter().zip(values).map(|(name, value)| format!("?{} = {value}", escaped(name)));
                 writeln!(out, "{}", pairs.collect::<Vec<_>>().join(", "))
             }),
             Self::Values(values) => values.iter().try_for_each(|value| match value {
@@ -238,7 +240,7 @@ impl fmt::Display for LedgerValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Integer(number) => write!(f, "{number}"),
-            Self::Symbol { symbol } => f.write_str(symbol),
+            Self::Symbol { symbol } => f.write_str(&escaped(symbol)),
             Self::Text(text) => match machine::Value::text(text.as_str()) {
                 Ok(value) => write!(f, "{value}"),
                 Err(_) => write!(f, "{text:?}"),

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::LedgerContext;
 use crate::api_client::read;
 use crate::error::CommandError;
+use crate::output;
 
 #[derive(Deserialize)]
 struct VerifyResponse {
@@ -34,7 +35,7 @@ pub(super) async fn verify(context: &LedgerContext) -> Result<ExitCode, CommandE
     }
     if !is_printed {
         writeln!(
-            anstream::stdout(),
+            output::stdout(),
             "verified entries {first} to {last}; a majority has signed them up to {certified}"
         )?;
     }
@@ -45,7 +46,7 @@ pub(super) async fn snapshot(context: &LedgerContext) -> Result<ExitCode, Comman
     let answer = context.daemon.post("snapshot", json!({}), Duration::ZERO).await?;
     if !context.print_json(&answer)? {
         let through = answer.get("through").map(Value::to_string).unwrap_or_default();
-        writeln!(anstream::stdout(), "wrote a snapshot through index {through}")?;
+        writeln!(output::stdout(), "wrote a snapshot through index {through}")?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::list::ListArgs;
-use crate::api_client::{ApiClient, ApiError, read};
+use crate::api_client::{ApiClient, ApiError, DaemonAddress, read};
 use crate::error::CommandError;
 use crate::store;
 
@@ -22,7 +22,7 @@ pub(super) enum LockBackend {
         store: StoreUrl,
     },
     /// The daemon at this address.
-    Daemon(String),
+    Daemon(DaemonAddress),
 }
 
 /// A lock as displayed.
@@ -152,7 +152,7 @@ impl HolderStatus {
     }
 }
 
-fn client(address: &str, namespace: Option<&str>) -> Result<ApiClient, CommandError> {
+fn client(address: &DaemonAddress, namespace: Option<&str>) -> Result<ApiClient, CommandError> {
     ApiClient::new(address, "/v1/locks", namespace)
 }
 

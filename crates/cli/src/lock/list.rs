@@ -8,7 +8,7 @@ use super::LockContext;
 use super::backend::{HolderStatus, LockStatus};
 use crate::api_client::read;
 use crate::error::CommandError;
-use crate::output::{Table, time};
+use crate::output::{self, Table, escaped, time};
 
 #[derive(clap::Args, Debug)]
 pub(super) struct ListArgs {
@@ -31,12 +31,12 @@ pub(super) struct ListArgs {
 
 pub(super) async fn list(context: &LockContext, args: &ListArgs) -> Result<(), CommandError> {
     let locks = context.backend.list(args, &context.namespace).await?;
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     if context.json {
         return Ok(writeln!(out, "{}", Value::from(locks))?);
     }
     if locks.is_empty() {
-        anstream::eprintln!("no locks");
+        note!("no locks");
         return Ok(());
     }
     let count = locks.len();
@@ -47,7 +47,7 @@ pub(super) async fn list(context: &LockContext, args: &ListArgs) -> Result<(), C
     }
     table.print(&mut out)?;
     if u32::try_from(count).is_ok_and(|count| count >= args.limit) {
-        anstream::eprintln!("there may be more locks: raise --limit or add --prefix");
+        note!("there may be more locks: raise --limit or add --prefix");
     }
     Ok(())
 }
@@ -72,14 +72,15 @@ pub(super) async fn show(context: &LockContext, key: &str) -> Result<(), Command
             "there is no lock {key}: it was never held, or its record was removed because it is long unused"
         )));
     };
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     if context.json {
         return Ok(writeln!(out, "{lock}")?);
     }
     let lock: LockStatus = read(lock)?;
     match &lock.holder {
         Some(holder) => {
-            let (name, since, left) = (&holder.name, time(holder.held_for()), time(holder.expires_in()));
+            let (name, since, left) =
+                (escaped(&holder.name), time(holder.held_for()), time(holder.expires_in()));
             writeln!(out, "{key} is held by {name} for {since}; the lease expires in {left} unless renewed")?;
         }
         None => writeln!(out, "{key} is free")?,

@@ -6,6 +6,7 @@ use holdoff_lock::Token;
 
 use super::LockContext;
 use crate::error::CommandError;
+use crate::output::{self, escaped};
 
 pub(super) const AFTER_HELP: &str = "A token is the time of its grant in microseconds, so tokens grow by themselves over a \
 crash, a failover and a restore. Raise the floor if a resource has seen higher tokens than the store grants: because its \
@@ -38,20 +39,20 @@ impl ReleaseArgs {
 pub(super) async fn release(context: &LockContext, args: &ReleaseArgs) -> Result<(), CommandError> {
     let key = &args.key;
     let holder = context.backend.force_release(&context.namespace, key).await?;
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     if context.json {
         let holder = holder.as_ref().map(|holder| &holder.name);
         let answer = serde_json::json!({ "key": key, "released": holder.is_some(), "holder": holder });
         return Ok(writeln!(out, "{answer}")?);
     }
     let Some(holder) = holder else { return Ok(writeln!(out, "{key} was not held")?) };
-    let (name, token) = (&holder.name, holder.token);
+    let (name, token) = (escaped(&holder.name), holder.token);
     Ok(writeln!(out, "released {key}, held by {name}; fencing token {token} is stale now")?)
 }
 
 pub(super) async fn raise_floor(context: &LockContext, token: Token) -> Result<(), CommandError> {
     let floor = context.backend.raise_floor(token).await?;
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     if context.json {
         return Ok(writeln!(out, "{}", serde_json::json!({ "floor": floor }))?);
     }

@@ -14,17 +14,18 @@ use tokio_util::sync::CancellationToken;
 
 use super::LockContext;
 use super::backend::LockBackend;
-use crate::api_client;
+use crate::api_client::{self, DaemonAddress};
 use crate::args::with_default;
 use crate::error::{CommandError, EXIT_LOCK_LOST, EXIT_TEMPFAIL};
-use crate::output::{time, warn};
+use crate::output::{escaped, time, warn};
 use crate::signals::{StopSignal, StopSignals};
 
 /// The text below the help of `holdoff lock run`.
 pub(super) const AFTER_HELP: &str = "Exit codes: the exit code of the command, or 128 plus the signal number if a \
     signal ended it; 75 if the lock was not granted in time; 76 if the lock was lost while the command ran; 126 or 127 \
     if the command cannot be executed; 1 if the store failed.\n\nThe command gets the fencing token in \
-    HOLDOFF_FENCING_TOKEN, the key in HOLDOFF_KEY and the namespace in HOLDOFF_NAMESPACE. If the lock is lost, the \
+    HOLDOFF_FENCING_TOKEN, the key in HOLDOFF_KEY and the namespace in HOLDOFF_NAMESPACE, and neither HOLDOFF_API_TOKEN \
+    nor HOLDOFF_STORE. If the lock is lost, the \
     command and its child processes get SIGTERM, and SIGKILL after the grace period.";
 
 #[derive(clap::Args, Debug)]
@@ -194,13 +195,13 @@ impl HeldLock {
     /// Acquires a lock through a daemon. The default wait is twice the lease. A caller that stops waiting leaves no
     /// waiter at the daemon.
     async fn acquire_from_daemon(
-        address: &str,
+        address: &DaemonAddress,
         settings: &Settings,
         namespace: &str,
         key: &str,
     ) -> Result<Self, CommandError> {
-        let mut client = Client::builder(address);
-        if let Some(token) = api_client::api_token() {
+        let mut client = Client::builder(address.url.as_str());
+        if let Some(token) = &address.api_token {
             client = client.api_token(token);
         }
         let client = client.build().map_err(|error| CommandError::Usage(error.to_string()))?;
@@ -208,10 +209,11 @@ impl HeldLock {
         let lock = client.lock(key).namespace(namespace).name(name).lease(settings.lease());
         let wait = settings.wait().unwrap_or_else(|| settings.lease().saturating_mul(2));
         let guard = lock.wait(wait).acquire().await.map_err(|error| {
+            let why = escaped(&error.to_string());
             match error.problem().map(|problem| (problem.kind(), problem.status)) {
-                Some(("lock-held", _)) => CommandError::Coded(EXIT_TEMPFAIL, format!("{key}: {error}")),
-                Some((_, 400)) => CommandError::Usage(error.to_string()),
-                _ => CommandError::failed(error),
+                Some(("lock-held", _)) => CommandError::Coded(EXIT_TEMPFAIL, format!("{key}: {why}")),
+                Some((_, 400)) => CommandError::Usage(why),
+                _ => CommandError::Failed(why),
             }
         })?;
         Ok(Self::Daemon(Box::new(guard), namespace.to_owned()))
@@ -275,6 +277,8 @@ impl Child {
         let leads = !std::io::stdin().is_terminal();
         let mut command = Command::new(program);
         command.args(arguments);
+        // The command may be a build or a deployment that runs other people's code.
+        command.env_remove(api_client::API_TOKEN).env_remove("HOLDOFF_STORE");
         command.env("HOLDOFF_FENCING_TOKEN", held.token().to_string());
         command.env("HOLDOFF_KEY", &args.key).env("HOLDOFF_NAMESPACE", held.namespace());
         #[cfg(unix)]

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::config::find_policy;
 use crate::error::CommandError;
-use crate::output::{human, range, style};
+use crate::output::{self, human, range, style};
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct DelayArgs {
@@ -60,7 +60,7 @@ pub(super) fn run(args: &DelayArgs, set: &PolicySet, json: bool) -> Result<(), C
     let shown = at_once
         .or(granted.map(|((low, high), delay)| [low, high, delay].map(as_micros_u64)))
         .or_else(|| asked.map(|window| [window.low(), window.high(), window.pick(roll)].map(as_micros_u64)));
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     if json {
         let answer = json!({
             "policy": args.name,

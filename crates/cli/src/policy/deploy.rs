@@ -13,7 +13,7 @@ use crate::args::{GlobalArgs, StoreArgs};
 use crate::config::{AllSettings, find_file, load_settings};
 use crate::error::CommandError;
 use crate::input::confirm;
-use crate::output::{Table, style};
+use crate::output::{self, Table, style};
 use crate::{store, work};
 
 #[derive(clap::Args, Debug)]
@@ -70,7 +70,7 @@ pub(super) async fn deploy(args: &DeployArgs, global: &GlobalArgs) -> Result<(),
 pub(super) async fn versions(args: &StoreArgs, global: &GlobalArgs) -> Result<(), CommandError> {
     let work = open(&store::select(args, global.config.as_deref())?, Settings::default()).await?;
     let versions = work.versions().await?;
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     if global.json {
         return Ok(writeln!(out, "{}", json!(versions))?);
     }
@@ -96,7 +96,7 @@ async fn open(store: &StoreUrl, settings: Settings) -> Result<Work, CommandError
 }
 
 fn print_changes(changes: &[PolicyChange]) -> std::io::Result<()> {
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     let heading = style::HEADING;
     for PolicyChange { subject, before, after, .. } in changes {
         writeln!(out, "{heading}{subject}{heading:#}")?;
@@ -116,7 +116,7 @@ fn print_result(
     changes: &[PolicyChange],
     message: &str,
 ) -> Result<(), CommandError> {
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     if !json {
         return Ok(writeln!(out, "{message}")?);
     }

@@ -37,7 +37,7 @@ pub(super) fn run(args: &ExplainArgs, set: &PolicySet, json: bool) -> Result<(),
 const MAX_ROWS: usize = 20;
 
 fn print(name: &str, policy: &Policy, json: bool) -> Result<(), CommandError> {
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     let explanation = policy.explain();
     if json {
         return Ok(writeln!(out, "{}", as_json(name, &explanation))?);
@@ -71,7 +71,7 @@ fn print_waits(out: &mut impl Write, explanation: &Explanation) -> std::io::Resu
             let window = wait.window;
             let picture = picture_width
                 .map_or_else(String::new, |width| bar(window.low_us(), window.high_us(), end, width));
-            table.row([
+            table.styled_row([
                 wait.attempt.to_string(),
                 range(window.low_us(), window.high_us()),
                 human(wait.mean_us),
@@ -142,7 +142,7 @@ fn as_json(name: &str, explanation: &Explanation) -> serde_json::Value {
 fn plot(name: &str, policy: &Policy, file: &Path) -> Result<(), CommandError> {
     std::fs::write(file, chart(name, policy).svg())
         .map_err(|error| CommandError::Failed(format!("cannot write {}: {error}", file.display())))?;
-    anstream::eprintln!("wrote {}", file.display());
+    note!("wrote {}", file.display());
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::config;
 use crate::error::CommandError;
-use crate::output::style;
+use crate::output::{self, style};
 
 pub(super) fn run(named: Option<&Path>, json: bool) -> Result<ExitCode, CommandError> {
     let missing = || {
@@ -34,7 +34,7 @@ pub(super) fn run(named: Option<&Path>, json: bool) -> Result<ExitCode, CommandE
         Err(_) => true,
     };
     if json {
-        writeln!(anstream::stdout(), "{}", as_json(&shown, &outcome))?;
+        writeln!(output::stdout(), "{}", as_json(&shown, &outcome))?;
     } else if let Ok(findings) = &outcome {
         print(&shown, findings)?;
     }
@@ -52,7 +52,7 @@ fn findings(settings: &config::AllSettings) -> Vec<Finding> {
 }
 
 fn print(file: &str, findings: &[Finding]) -> std::io::Result<()> {
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     for Finding { code, severity, subject, message, remedy } in findings {
         let style = match severity {
             Severity::Error => style::ERROR,

@@ -7,10 +7,10 @@ use serde_json::json;
 
 use super::describe;
 use crate::error::CommandError;
-use crate::output::{Table, range, time};
+use crate::output::{self, Table, range, time};
 
 pub(super) fn run(set: &PolicySet, json: bool) -> Result<(), CommandError> {
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     if json {
         let policies: Vec<_> = set
             .policies()
@@ -56,7 +56,7 @@ fn purpose(set: &PolicySet, name: &str) -> Option<&'static str> {
 }
 
 pub(super) fn classes(classes: &ClassMap, json: bool) -> Result<(), CommandError> {
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     let rows = classes.rows();
     if json {
         let rows: Vec<_> = rows

@@ -46,7 +46,7 @@ pub(super) fn run(args: &SimArgs, threads: usize, as_json: bool) -> Result<ExitC
     if as_json {
         writeln!(std::io::stdout(), "{}", serde_json::json!(shown))?;
     } else {
-        table.print(&mut anstream::stdout())?;
+        table.print(&mut crate::output::stdout())?;
     }
     if missed.is_empty() {
         return Ok(ExitCode::SUCCESS);

@@ -9,7 +9,7 @@ use holdoff_sim::{Plan, ResultRow, Rule, Summary};
 
 use super::params;
 use crate::error::CommandError;
-use crate::output::{Table, style};
+use crate::output::{self, Table, style};
 
 pub(super) fn print_json(rows: &[ResultRow]) -> Result<(), CommandError> {
     let shown: Vec<_> = rows.iter().map(without_plots).collect();
@@ -28,7 +28,7 @@ pub(super) fn without_plots(row: &ResultRow) -> serde_json::Value {
 }
 
 pub(super) fn print_table(plan: &Plan, rows: &[ResultRow]) -> Result<(), CommandError> {
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     let (bold, faint) = (style::HEADING, style::FAINT);
     writeln!(out, "{bold}{}{bold:#}: {}\n", plan.scenario.name(), plan.scenario.about())?;
     let columns = columns(rows);
@@ -158,7 +158,7 @@ pub(super) fn write_files(folder: &Path, plan: &Plan, rows: &[ResultRow]) -> Res
     for (name, text) in &files {
         std::fs::write(folder.join(name), text).map_err(cannot)?;
     }
-    anstream::eprintln!("wrote {} and {} more files", folder.join("report.html").display(), files.len() - 1);
+    note!("wrote {} and {} more files", folder.join("report.html").display(), files.len() - 1);
     Ok(())
 }
 

@@ -9,6 +9,7 @@ use super::WorkContext;
 use super::list::{FilterArgs, describe, filter};
 use crate::error::CommandError;
 use crate::input::{confirm, read_json};
+use crate::output;
 use crate::store;
 
 #[derive(clap::Args, Debug)]
@@ -166,7 +167,7 @@ async fn describe_action(
 }
 
 fn print_result(context: &WorkContext, action: &Action, count: u64) -> Result<(), CommandError> {
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     if context.json {
         let answer = serde_json::json!({ "action": action.name(), "steps": count });
         return Ok(writeln!(out, "{answer}")?);

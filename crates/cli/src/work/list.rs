@@ -8,7 +8,7 @@ use holdoff_work::{PageRequest, StepFilter, StepId, StepRecord, StepState, TaskI
 
 use super::WorkContext;
 use crate::error::CommandError;
-use crate::output::{Table, time};
+use crate::output::{self, Table, time};
 
 #[derive(clap::Args, Debug)]
 pub(super) struct ListArgs {
@@ -112,12 +112,12 @@ pub(super) async fn run(context: &WorkContext, args: &ListArgs) -> Result<(), Co
     let mut page = PageRequest::first(args.limit);
     page.after = args.after;
     let steps = context.work.list(&filter(context, &args.filter).unwrap_or_default(), &page).await?;
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     if context.json {
         return Ok(writeln!(out, "{}", serde_json::json!(steps))?);
     }
     if steps.is_empty() {
-        anstream::eprintln!("no steps");
+        note!("no steps");
         return Ok(());
     }
     let mut table =
@@ -128,7 +128,7 @@ pub(super) async fn run(context: &WorkContext, args: &ListArgs) -> Result<(), Co
     table.print(&mut out)?;
     let is_full = u32::try_from(steps.len()).is_ok_and(|count| count >= args.limit);
     if let Some(last) = steps.last().filter(|_| is_full) {
-        anstream::eprintln!("there may be more steps: add --after {}", last.id);
+        note!("there may be more steps: add --after {}", last.id);
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use holdoff_work::Pausable;
 
 use super::WorkContext;
 use crate::error::CommandError;
-use crate::output::{Table, time};
+use crate::output::{self, Table, time};
 use crate::store;
 
 #[derive(clap::Args, Debug)]
@@ -44,7 +44,7 @@ pub(super) async fn set_paused(
     let action = if pause { "work.pause" } else { "work.resume" };
     let event = AuditEvent::new(action, format!("{kind} {name}")).in_namespace(&args.namespace);
     store::record(&context.store, event).await;
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     if context.json {
         let answer = serde_json::json!({ kind: name, "namespace": args.namespace, "paused": pause });
         return Ok(writeln!(out, "{answer}")?);
@@ -60,12 +60,12 @@ pub(super) async fn set_paused(
 
 pub(super) async fn stats(context: &WorkContext) -> Result<(), CommandError> {
     let queues = context.work.stats().await?;
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     if context.json {
         return Ok(writeln!(out, "{}", serde_json::json!(queues))?);
     }
     if queues.is_empty() {
-        anstream::eprintln!("no steps");
+        note!("no steps");
         return Ok(());
     }
     let mut table = Table::new([

@@ -1,13 +1,14 @@
 //! `holdoff work show`
 
 use std::io::Write;
+use std::time::Duration;
 
 use holdoff_server::TaskView;
 use holdoff_work::{AttemptRecord, Format, Moment, Payload, StepRecord, StepState, TaskId, TaskRecord};
 
 use super::WorkContext;
 use crate::error::CommandError;
-use crate::output::{Table, style, time};
+use crate::output::{self, Table, style, time};
 
 #[derive(clap::Args, Debug)]
 pub(super) struct ShowArgs {
@@ -22,10 +23,12 @@ pub(super) struct ShowArgs {
 pub(super) async fn run(context: &WorkContext, args: &ShowArgs) -> Result<(), CommandError> {
     let ShowArgs { task: id, payloads } = *args;
     let none = || CommandError::Failed(format!("there is no task {id}"));
-    let task = context.work.task(id).await?.ok_or_else(none)?;
-    let mut out = anstream::stdout();
+    let work = &context.work;
+    let task = if payloads { work.task(id).await? } else { work.task_outline(id).await? };
+    let task = task.ok_or_else(none)?;
+    let mut out = output::stdout();
     if context.json {
-        let shown = serde_json::to_string(&TaskView::new(&task, payloads));
+        let shown = serde_json::to_string(&TaskView::new(&task));
         let shown =
             shown.map_err(|error| CommandError::Failed(format!("cannot format the task: {error}")))?;
         return Ok(writeln!(out, "{shown}")?);
@@ -67,7 +70,15 @@ fn steps(task: &TaskRecord, out: &mut impl Write) -> std::io::Result<()> {
 fn activity(step: &StepRecord, now: Moment) -> String {
     let until =
         |moment: Option<Moment>| moment.map(|moment| moment.since(now)).filter(|left| !left.is_zero());
-    match (step.state, until(step.due_at)) {
+    let doing = doing(step, now, until(step.due_at));
+    match until(step.expires_at).filter(|_| matches!(step.state, StepState::Blocked | StepState::Ready)) {
+        Some(left) => format!("{doing}, expires in {}", time(left)),
+        None => doing,
+    }
+}
+
+fn doing(step: &StepRecord, now: Moment, due_in: Option<Duration>) -> String {
+    match (step.state, due_in) {
         (StepState::Ready, Some(left)) if step.failures > 0 => format!("next attempt in {}", time(left)),
         (StepState::Ready, Some(left)) => format!("runs in {}", time(left)),
         (StepState::Ready, None) => "due".to_owned(),
@@ -77,27 +88,35 @@ fn activity(step: &StepRecord, now: Moment) -> String {
         }
         (StepState::Blocked, _) if step.waiting_for == 1 => "waits for 1 step".to_owned(),
         (StepState::Blocked, _) => format!("waits for {} steps", step.waiting_for),
-        (StepState::Failed | StepState::Conflicted, _) => step.message.clone().unwrap_or_default(),
+        (StepState::Failed | StepState::Conflicted, _) => {
+            let reason = step.reason.map(|reason| format!("{}: ", reason.name())).unwrap_or_default();
+            reason + step.message.as_deref().unwrap_or_default()
+        }
         _ => step.ended_at.map_or_else(String::new, |ended| format!("{} ago", time(now.since(ended)))),
     }
 }
 
 fn attempts(task: &TaskRecord, out: &mut impl Write) -> std::io::Result<()> {
-    let mut table = Table::new(["step", "started", "duration", "outcome", "class", "next delay", "message"]);
+    let columns = ["step", "started", "duration", "outcome", "class", "next delay", "retry-after", "message"];
+    let mut table = Table::new(columns);
     for attempt in &task.attempts {
         table.row(attempt_row(attempt));
     }
     table.print(out)
 }
 
-fn attempt_row(attempt: &AttemptRecord) -> [String; 7] {
+fn attempt_row(attempt: &AttemptRecord) -> [String; 8] {
     [
         attempt.step.number.to_string(),
         attempt.started_at.to_string(),
         time(attempt.took),
         attempt.outcome.name().to_owned(),
         attempt.class.clone().unwrap_or_default(),
-        attempt.delay.map_or_else(String::new, time),
+        match (attempt.delay, attempt.delay_source) {
+            (Some(delay), Some(source)) => format!("{} by {}", time(delay), source.name()),
+            (delay, _) => delay.map_or_else(String::new, time),
+        },
+        attempt.retry_after.map_or_else(String::new, time),
         attempt.message.clone().unwrap_or_default(),
     ]
 }

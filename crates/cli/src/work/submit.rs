@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use super::WorkContext;
 use crate::error::CommandError;
 use crate::input::{read_json, read_text};
+use crate::output;
 
 #[derive(clap::Args, Debug)]
 pub(super) struct SubmitArgs {
@@ -35,6 +36,10 @@ pub(super) struct SubmitArgs {
     /// Delay before the first attempt
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     delay: Option<Duration>,
+
+    /// Start-by time: no attempt begins later, and a ready step then fails
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    expires_in: Option<Duration>,
 
     /// Retry policy [default: the policy of the operation]
     #[arg(long, value_name = "NAME")]
@@ -67,14 +72,14 @@ pub(super) async fn run(context: &WorkContext, args: &SubmitArgs) -> Result<(), 
     checked.map_err(CommandError::failed)?;
     let submitted = context.work.submit(task(args)?).await?;
     let is_duplicate = matches!(submitted, Submitted::Duplicate(_));
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     if context.json {
         let answer = serde_json::json!({ "id": submitted.task(), "duplicate": is_duplicate });
         return Ok(writeln!(out, "{answer}")?);
     }
     writeln!(out, "{}", submitted.task())?;
     if is_duplicate {
-        anstream::eprintln!("a task with this deduplication key already exists");
+        note!("a task with this deduplication key already exists");
     }
     Ok(())
 }
@@ -86,6 +91,9 @@ fn task(args: &SubmitArgs) -> Result<Task, CommandError> {
         (None, None) => Step::new(&args.operation),
     };
     step = step.priority(args.priority).delay(args.delay.unwrap_or_default());
+    if let Some(time) = args.expires_in {
+        step = step.expires_in(time);
+    }
     if let Some(queue) = &args.queue {
         step = step.queue(queue);
     }

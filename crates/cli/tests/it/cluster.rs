@@ -5,6 +5,7 @@
 mod backup;
 mod earlier;
 mod faults;
+mod hung;
 mod node;
 mod policies;
 
@@ -30,6 +31,29 @@ attempts = "unlimited"
 [operations]
 "*" = "quick"
 "#;
+
+/// Instantiates tests for a store on Postgres itself, and for one behind a pooler in transaction mode.
+macro_rules! on_each_way_to_postgres {
+    ($($test:ident),* $(,)?) => {
+        mod postgres {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                super::$test(&holdoff_testbed::Postgres::shared().create_database("cluster")).await;
+            })*
+        }
+        mod pgbouncer {
+            use holdoff_testbed::{PgBouncer, Postgres};
+
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                let pooler = PgBouncer::start(Postgres::shared());
+                super::$test(&pooler.url(&Postgres::shared().create_database("pooled"))).await;
+            })*
+        }
+    };
+}
+
+use on_each_way_to_postgres;
 
 /// Polls until the condition holds, or panics after the timeout.
 async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {

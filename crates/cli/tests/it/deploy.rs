@@ -4,7 +4,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
+
+use crate::process::Process;
 
 /// The daemons of each cluster.
 const THREE: [&str; 3] = ["holdoff-1", "holdoff-2", "holdoff-3"];
@@ -63,10 +67,171 @@ fn every_manifest_is_valid() {
     assert!(!yaml("kubernetes/lock-rbac.yaml").is_empty());
     assert_eq!((yaml("compose.yaml").len(), yaml("compose-ledger.yaml").len()), (1, 1));
     let unit = text("systemd/holdoff.service");
-    for setting in
-        ["DynamicUser=yes", "NoNewPrivileges=yes", "ProtectSystem=strict", "StateDirectory=holdoff"]
-    {
+    for setting in [
+        "DynamicUser=yes",
+        "NoNewPrivileges=yes",
+        "ProtectSystem=strict",
+        "StateDirectory=holdoff",
+        "LimitCORE=0",
+    ] {
         assert!(unit.lines().any(|line| line == setting), "{setting}");
+    }
+    assert!(unit.contains("\nMemoryMax="));
+}
+
+#[test]
+fn pods_are_confined() {
+    let deployment = kubernetes("Deployment");
+    let image = deployment["spec"]["template"]["spec"]["containers"][0]["image"].as_str().unwrap();
+    assert_eq!(
+        image.split_once("@sha256:").map(|(_, digest)| digest.len()),
+        Some(64),
+        "{image} is not a digest"
+    );
+    let policy = &kubernetes("NetworkPolicy")["spec"];
+    assert_eq!(policy["podSelector"]["matchLabels"], deployment["spec"]["template"]["metadata"]["labels"]);
+    assert_eq!(words(&policy["policyTypes"]), ["Ingress", "Egress"]);
+    assert_eq!(policy["egress"][0]["to"][0]["ipBlock"]["except"][0], "169.254.0.0/16");
+    for file in ["compose.yaml", "compose-ledger.yaml"] {
+        let daemon = yaml(file).remove(0)["services"]["holdoff-1"].take();
+        assert_eq!(
+            (&daemon["ulimits"]["core"], &daemon["mem_limit"]),
+            (&Value::from(0), &Value::from("512m")),
+            "{file}"
+        );
+    }
+}
+
+/// Only the account that prunes may delete Leases.
+#[test]
+fn a_lock_account_deletes_nothing() {
+    let objects = yaml("kubernetes/lock-rbac.yaml");
+    let of = |kind: &str| objects.iter().filter(|object| object["kind"] == kind).collect::<Vec<_>>();
+    let deletes = |role: &Value| {
+        let role = of("Role").into_iter().find(|object| object["metadata"]["name"] == role["name"]).unwrap();
+        role["rules"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|rule| words(&rule["verbs"]).contains(&"delete".to_owned()))
+    };
+    let (mut bound, mut deleting) = (BTreeSet::new(), BTreeSet::new());
+    for binding in of("RoleBinding") {
+        let names =
+            binding["subjects"].as_array().unwrap().iter().map(|subject| subject["name"].as_str().unwrap());
+        bound.extend(names.clone());
+        deleting.extend(names.filter(|_| deletes(&binding["roleRef"])));
+    }
+    assert_eq!(deleting, BTreeSet::from(["holdoff-lock-prune"]));
+    let accounts: BTreeSet<_> =
+        of("ServiceAccount").iter().map(|account| account["metadata"]["name"].as_str().unwrap()).collect();
+    assert_eq!(accounts, bound);
+}
+
+/// Writes a certificate for localhost and its key to this folder, and returns the certificate.
+fn certificate(folder: &Path) -> reqwest::Certificate {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let pem = |kind: &str, bytes: &[u8]| {
+        format!("-----BEGIN {kind}-----\n{}\n-----END {kind}-----\n", STANDARD.encode(bytes))
+    };
+    let cert = pem("CERTIFICATE", made.cert.der());
+    std::fs::write(folder.join("tls.crt"), &cert).unwrap();
+    std::fs::write(folder.join("tls.key"), pem("PRIVATE KEY", &made.signing_key.serialize_der())).unwrap();
+    reqwest::Certificate::from_pem(cert.as_bytes()).unwrap()
+}
+
+/// Starts the daemon with the arguments and variables of every deployment. Only paths and ports are replaced.
+#[tokio::test]
+async fn every_deployment_starts() {
+    let mut lines = Vec::new();
+    let ledger_environment = with_a_ledger("holdoff-1")["environment"].take();
+    for (file, line) in command_lines() {
+        let variables = match file {
+            "compose-ledger.yaml" => ledger_environment
+                .as_object()
+                .unwrap()
+                .iter()
+                .map(|(name, value)| (name.clone(), value.as_str().unwrap().to_owned()))
+                .collect(),
+            "compose.yaml" | "kubernetes/holdoff.yaml" => {
+                vec![(
+                    "HOLDOFF_STORE".to_owned(),
+                    holdoff_testbed::Postgres::shared().create_database("deploy"),
+                )]
+            }
+            _ => Vec::<(String, String)>::new(),
+        };
+        lines.push((file, line, variables));
+    }
+    // The certificate and its key may come from different layers.
+    let (_, line, variables) = lines.last().unwrap().clone();
+    for moved in [&["--tls-cert", "--tls-key"][..], &["--tls-key"]] {
+        let (mut line, mut variables) = (line.clone(), variables.clone());
+        for flag in moved {
+            let at = line.iter().position(|word| word == flag).unwrap();
+            let variable =
+                format!("HOLDOFF_{}", flag.trim_start_matches("--").replace('-', "_").to_uppercase());
+            variables.push((variable, line.drain(at..at + 2).next_back().unwrap()));
+        }
+        lines.push(("kubernetes/holdoff.yaml with variables", line, variables));
+    }
+    for (file, line, variables) in lines {
+        let folder = tempfile::tempdir().unwrap();
+        let home = folder.path().display().to_string();
+        let trusted = certificate(folder.path());
+        std::fs::copy(self::folder().join("holdoff.toml"), folder.path().join("holdoff.toml")).unwrap();
+        let here = |text: &str| {
+            ["/etc/holdoff-tls", "/etc/holdoff", "/var/lib/holdoff"]
+                .iter()
+                .fold(text.to_owned(), |text, path| text.replace(path, &home))
+                .replace(":7070", ":0")
+                .replace("0.0.0.0:4848", "127.0.0.1:0")
+        };
+        let holdoff = |arguments: &[&str]| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_holdoff"));
+            command.args(arguments).current_dir(folder.path()).env("XDG_DATA_HOME", &home);
+            command.envs(variables.iter().map(|(name, value)| (name, here(value))));
+            command
+        };
+        let line: Vec<String> = line.iter().map(|word| here(word)).collect();
+        let data = line
+            .iter()
+            .position(|word| word == "--data")
+            .map(|at| line[at..at + 2].to_vec())
+            .unwrap_or_default();
+        // Without the variable of a pair whose other half is a flag of `serve`.
+        let made = holdoff(&["token", "create", "--name", "me", "--scope", "admin"])
+            .args(&data)
+            .env_remove("HOLDOFF_TLS_KEY")
+            .env_remove("HOLDOFF_TLS_CERT")
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{file}: {}", String::from_utf8_lossy(&made.stderr));
+        if file == "compose-ledger.yaml" {
+            assert!(holdoff(&["ledger", "init"]).output().unwrap().status.success());
+        }
+        let mut command = holdoff(&["--json"]);
+        command.args(&line);
+        let listens = line.iter().any(|word| word == "--listen")
+            || variables.iter().any(|(name, _)| name == "HOLDOFF_LISTEN");
+        if !listens {
+            command.args(["--listen", "127.0.0.1:0"]);
+        }
+        let mut process = Process::start(&mut command);
+        let greeting = process.lines().next().unwrap_or_else(|| panic!("{file} does not start: {line:?}"));
+        let greeting: Value = serde_json::from_str(&greeting).unwrap();
+        let url = greeting["url"].as_str().unwrap().replace("0.0.0.0", "localhost");
+        assert_eq!(url.starts_with("https://"), file.starts_with("kubernetes"), "{file}: {url}");
+        let client = reqwest::Client::builder().tls_certs_only([trusted]).build().unwrap();
+        for path in ["/healthz", "/readyz"] {
+            assert_eq!(
+                client.get(format!("{url}{path}")).send().await.unwrap().status(),
+                200,
+                "{file} {path}"
+            );
+        }
+        let is_open = client.get(format!("{url}/v1/tasks")).send().await.unwrap().status() == 200;
+        assert_eq!(is_open, !listens, "{file}: a deployment that other machines reach requires API tokens");
     }
 }
 

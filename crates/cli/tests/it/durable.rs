@@ -134,6 +134,12 @@ fn a_step_survives_a_killed_daemon() {
     assert_eq!(outcomes, ["retried", "rescued"]);
     assert_eq!(task["steps"][0]["failures"], 1, "a killed daemon is not a failure of the step");
 
+    for (payloads, has_output) in [(None, false), (Some("--payloads"), true)] {
+        let arguments: Vec<&str> =
+            ["work", "show", id.as_str(), "--json"].into_iter().chain(payloads).collect();
+        let shown: Value = serde_json::from_slice(&holdoff(folder.path(), &arguments).stdout).unwrap();
+        assert_eq!(shown["steps"][0].get("output").is_some(), has_output, "{shown:#}");
+    }
     let shown = holdoff(folder.path(), &["work", "show", &id]);
     assert!(text(&shown.stdout).contains("is succeeded"), "{}", text(&shown.stdout));
     assert_eq!(daemon.terminate(), Some(0));
@@ -161,7 +167,7 @@ fn tasks_are_administered_from_the_command_line() {
     let again = run(&["work", "submit", "mail.send", "--dedup", "a", "--json"]);
     let again: Value = serde_json::from_str(&again).unwrap();
     assert_eq!((again["id"].as_str(), &again["duplicate"]), (Some(first.as_str()), &Value::Bool(true)));
-    run(&[
+    let confirm = run(&[
         "work",
         "submit",
         "order.confirm",
@@ -172,7 +178,10 @@ fn tasks_are_administered_from_the_command_line() {
         "[1]",
         "--delay",
         "1h",
+        "--expires-in",
+        "2h",
     ]);
+    assert!(run(&["work", "show", &confirm]).contains(", expires in "));
 
     let listed: Value =
         serde_json::from_str(&run(&["work", "list", "--operation", "mail.*", "--json"])).unwrap();

@@ -7,7 +7,7 @@
 mod behind;
 mod cluster;
 mod disks;
-mod environment;
+pub(crate) mod environment;
 #[cfg(target_os = "linux")]
 mod jepsen;
 mod leaders;

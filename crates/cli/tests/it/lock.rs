@@ -87,6 +87,17 @@ fn the_exit_code_is_passed_through_and_tokens_increase() {
         let number = printed.strip_prefix("a default ").unwrap_or_else(|| panic!("{printed}"));
         number.trim().parse::<u64>().unwrap()
     };
+    let mut secret = holdoff(
+        folder.path(),
+        &["run", "a", "--", "sh", "-c", "echo ${HOLDOFF_API_TOKEN-}${HOLDOFF_STORE-}"],
+    );
+    let printed =
+        secret.env("HOLDOFF_API_TOKEN", "secret").env("HOLDOFF_STORE", "sqlite:b.db").output().unwrap();
+    assert_eq!(
+        text(&printed.stdout),
+        "\n",
+        "the command does not get the credentials of its lock: {printed:?}"
+    );
     let (first, second) = (token(), token());
     assert!(second > first, "{first}, then {second}");
     assert_eq!(code(folder.path(), &["run", "a", "--", "sh", "-c", "exit 7"]), 7);

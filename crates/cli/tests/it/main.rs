@@ -24,6 +24,8 @@ mod demo;
 mod deploy;
 mod durable;
 mod examples;
+#[cfg(target_os = "linux")]
+mod hostile;
 mod ledger;
 mod lock;
 mod operator;

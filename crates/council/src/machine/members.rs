@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use holdoff_paxos::{MAX_ACCEPTORS, NodeId, Slot};
+use holdoff_policy::is_unprintable;
 use serde::{Deserialize, Serialize};
 
 use super::{AcceptorInfo, Effect, InvalidOperation, Machine, Position, Revalidation};
@@ -289,8 +290,8 @@ impl Machine for Members {
 fn check_text(text: &str, what: &str) -> Result<(), InvalidOperation> {
     match text.len() {
         0 => Err(InvalidOperation(format!("the {what} is empty"))),
-        1..=MAX_TEXT if !text.chars().any(char::is_control) => Ok(()),
-        1..=MAX_TEXT => Err(InvalidOperation(format!("the {what} has control characters in it"))),
+        1..=MAX_TEXT if !text.chars().any(is_unprintable) => Ok(()),
+        1..=MAX_TEXT => Err(InvalidOperation(format!("the {what} has control or bidi characters in it"))),
         _ => Err(InvalidOperation(format!("the {what} is longer than {MAX_TEXT} bytes"))),
     }
 }

@@ -1,7 +1,7 @@
 //! One request, retried by the policy.
 
 use holdoff_policy::{Class, ClassMap, Classify, Failure, Replay};
-use holdoff_retry::{Retry, retry_after};
+use holdoff_retry::retry_after;
 use reqwest::{Method, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -41,10 +41,7 @@ impl Client {
     ) -> Result<T, Error> {
         let body =
             body.map(serde_json::to_vec).transpose().map_err(|why| Error::InvalidRequest(why.into()))?;
-        let retried = Retry::new(&self.shared.policy)
-            .operation("holdoff.client")
-            .run(|| self.once(method.clone(), path, body.clone()))
-            .await;
+        let retried = self.shared.retry.run(|| self.once(method.clone(), path, body.clone())).await;
         let body = retried.map_err(|failed| failed.into_error().unwrap_or(Error::NoAttempt))?;
         serde_json::from_slice(&body).map_err(|why| Error::InvalidResponse(why.into()))
     }

@@ -40,6 +40,8 @@ pub struct NewStep {
     priority: Option<u8>,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "time")]
     delay: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "time")]
+    expires_in: Option<Duration>,
     #[serde(skip_serializing_if = "Option::is_none")]
     policy: Option<String>,
 }
@@ -122,6 +124,7 @@ impl NewStep {
             queue: None,
             priority: None,
             delay: None,
+            expires_in: None,
             policy: None,
         }
     }
@@ -165,6 +168,13 @@ impl NewStep {
     #[must_use]
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = Some(delay);
+        self
+    }
+
+    /// Sets the start-by time, counted from the submission: no attempt begins later, and a ready step then fails.
+    #[must_use]
+    pub fn expires_in(mut self, time: Duration) -> Self {
+        self.expires_in = Some(time);
         self
     }
 

@@ -39,9 +39,13 @@ impl Client {
         Ok(AcceptedTask { duplicate: false, ..accepted })
     }
 
-    /// Returns a task, if it exists.
+    /// Returns a task with its outputs, if it exists.
     pub async fn task(&self, id: &str) -> Result<Option<Task>, Error> {
-        match self.get(&format!("/v1/tasks/{}", escaped(id))).await {
+        self.read(id, "?payloads=true").await
+    }
+
+    async fn read(&self, id: &str, query: &str) -> Result<Option<Task>, Error> {
+        match self.get(&format!("/v1/tasks/{}{query}", escaped(id))).await {
             Ok(task) => Ok(Some(task)),
             Err(error) if error.is("no-such-task") => Ok(None),
             Err(error) => Err(error),
@@ -52,9 +56,9 @@ impl Client {
     pub async fn wait(&self, id: &str) -> Result<Task, Error> {
         let mut pause = FIRST_PAUSE;
         loop {
-            let Some(task) = self.task(id).await? else { return Err(Error::NoSuchTask(id.to_owned())) };
-            if task.state != TaskState::Running {
-                return Ok(task);
+            let unknown = || Error::NoSuchTask(id.to_owned());
+            if self.read(id, "").await?.ok_or_else(unknown)?.state != TaskState::Running {
+                return self.task(id).await?.ok_or_else(unknown);
             }
             // The jitter spreads the polls of clients that wait for tasks submitted together.
             tokio::time::sleep(pause.mul_f64(0.5 + fastrand::Rng::new().f64())).await;
@@ -92,6 +96,10 @@ pub struct Step {
     pub queue: String,
     /// The number of failures.
     pub failures: u32,
+    /// The reason why the step failed finally: `permanent`, `exhausted`, `deadline`, `retry_after_too_long` or
+    /// `too_many_rescues`.
+    #[serde(default)]
+    pub reason: Option<String>,
     /// The class of the last failure.
     #[serde(default)]
     pub class: Option<String>,

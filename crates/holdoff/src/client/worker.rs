@@ -17,8 +17,9 @@ const CONCURRENCY: usize = 16;
 const MAX_CLAIMED: usize = 100;
 /// The time that a claim waits for steps. A worker that is asked to stop stops after at most this time.
 const WAIT: Duration = Duration::from_secs(5);
-/// The pause after a claim that failed although the client has repeated it.
+/// The pause after a claim that failed although the client has repeated it. A `Retry-After` of the daemon extends it.
 const PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// A step that this worker has claimed.
 #[derive(Clone, Debug, Deserialize)]
@@ -88,7 +89,7 @@ struct StepReport<'a> {
     step: &'a str,
     token: u64,
     #[serde(flatten)]
-    more: Value,
+    more: &'a Value,
 }
 
 impl Client {
@@ -174,10 +175,11 @@ impl PullWorker {
             let steps = match worker.claim(free.min(MAX_CLAIMED)).await {
                 Ok(steps) => steps,
                 Err(error) if !is_passing(&error) => break Err(error),
-                Err(_) => {
+                Err(error) => {
+                    let asked = error.problem().and_then(|problem| problem.retry_after).unwrap_or_default();
                     tokio::select! {
                         () = &mut stop => break Ok(()),
-                        () = tokio::time::sleep(PAUSE) => continue,
+                        () = tokio::time::sleep(asked.clamp(PAUSE, LONGEST_PAUSE)) => continue,
                     }
                 }
             };
@@ -221,32 +223,42 @@ impl PullWorker {
             },
             () = self.keep(&id, token, &mut lease) => return,
         };
-        let (path, more) = match ended {
+        // The worker renews the lease during the report. If the report fails, the step returns to its queue
+        // when the lease expires.
+        tokio::select! {
+            () = self.finish(&id, token, ended) => {}
+            () = self.keep(&id, token, &mut lease) => {}
+        }
+    }
+
+    /// Reports the result of a handler.
+    async fn finish(&self, step: &str, token: u64, ended: Result<Value, StepFault>) {
+        let (path, body) = match ended {
             Ok(output) => ("complete", serde_json::json!({ "output": output })),
             Err(fault) => fault.report(),
         };
-        // The worker renews the lease during the report. If the report fails, the step returns to its queue
-        // when the lease expires.
-        let reported = tokio::select! {
-            reported = self.report(path, &id, token, more) => reported,
-            () = self.keep(&id, token, &mut lease) => return,
+        let Err(Error::Refused(problem)) = self.report(path, step, token, &body).await else { return };
+        let (path, body) = match (problem.status, body.get("output")) {
+            // The daemon does not read requests of this size. The step has succeeded all the same.
+            (413, Some(output)) => {
+                ("complete", serde_json::json!({ "dropped_bytes": output.to_string().len() }))
+            }
+            // A permanent refusal of a result would recur after a repeated execution, so the step fails for good.
+            (400 | 413 | 415 | 422, _) => {
+                ("fail", serde_json::json!({ "class": "permanent", "message": problem.to_string() }))
+            }
+            _ => return,
         };
-        // A permanent refusal of a result would recur after a repeated execution, so the step fails for good.
-        if let Err(Error::Refused(problem)) = &reported
-            && matches!(problem.status, 400 | 413 | 415 | 422)
-        {
-            let why = serde_json::json!({ "class": "permanent", "message": problem.to_string() });
-            let _ = self.report("fail", &id, token, why).await;
-        }
+        let _ = self.report(path, step, token, &body).await;
     }
 
     /// Sends heartbeats until the worker loses the step, or cannot know any more that it still holds it.
     async fn keep(&self, step: &str, token: u64, lease: &mut HeldLease) {
-        let body = || serde_json::json!({ "lease": holdoff_policy::format_duration(self.lease) });
+        let body = serde_json::json!({ "lease": holdoff_policy::format_duration(self.lease) });
         loop {
             tokio::time::sleep(lease.until_renewal()).await;
             let requested = holdoff_clock::now();
-            let renewal = self.report("heartbeat", step, token, body());
+            let renewal = self.report("heartbeat", step, token, &body);
             match tokio::time::timeout(lease.left(), renewal).await {
                 Ok(Ok(_)) => lease.renewed(requested),
                 Ok(Err(error)) if error.is("step-not-held") => return,
@@ -256,7 +268,7 @@ impl PullWorker {
         }
     }
 
-    async fn report(&self, path: &str, step: &str, token: u64, more: Value) -> Result<Value, Error> {
+    async fn report(&self, path: &str, step: &str, token: u64, more: &Value) -> Result<Value, Error> {
         self.client.post(&format!("/v1/workers/{path}"), &StepReport { step, token, more }).await
     }
 }

@@ -8,6 +8,7 @@ use holdoff_paxos::{NodeId, Slot};
 use super::{Ledger, Message};
 use crate::certificate::Notary;
 use crate::entry::{Hash, ReplicatedMachine, Transaction, TxId, TxKey, link};
+use crate::machine::GoalError;
 use crate::state::State;
 
 /// The uncommitted part of a leader's state. The node drops it when it stops leading; the state never contains it.
@@ -119,8 +120,15 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
         if !has_room || self.log.is_transferring() || leader_state.last != store.last() {
             return Execution::NotNow;
         }
-        let (diff, result) = match self.state.machine.execute(&leader_state.over, goal) {
-            Ok((diff, answer)) => (diff, Ok(answer)),
+        let (machine, most) = (&self.state.machine, self.options.max_state_bytes as u64);
+        // A goal that frees space, or changes values in place, always fits.
+        let fits = |diff: &M::Diff| {
+            let growth = u64::try_from(M::growth(diff)).unwrap_or(0);
+            growth == 0 || machine.bytes(&leader_state.over).saturating_add(growth) <= most
+        };
+        let (diff, result) = match machine.execute(&leader_state.over, goal) {
+            Ok((diff, answer)) if fits(&diff) => (diff, Ok(answer)),
+            Ok(_) => (M::Diff::default(), Err(GoalError::Full { most })),
             Err(failed) => (M::Diff::default(), Err(failed)),
         };
         if self.state.machine.stage(&mut leader_state.over, diff.clone()).is_err() {

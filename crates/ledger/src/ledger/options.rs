@@ -27,6 +27,11 @@ pub struct Options {
     /// The size of a state, in bytes, beyond which a node takes snapshots less often: at twice the size half as often.
     /// Equal on all nodes.
     pub snapshot_bytes: u64,
+    /// The size of entries, in bytes, after which a node takes a snapshot and drops the entries before the previous one,
+    /// however few they are. It grows with the state as the number of entries does. Equal on all nodes.
+    pub kept_bytes: usize,
+    /// The maximum size of the state, in bytes. As the leader, a node lets a goal fail that would exceed it.
+    pub max_state_bytes: usize,
     /// The size of the chunks of a snapshot, in bytes. Equal on all nodes: a node takes the chunks of one snapshot from
     /// several nodes.
     pub chunk_bytes: usize,
@@ -52,6 +57,8 @@ impl Default for Options {
             pending: 1024,
             kept: 4096,
             snapshot_bytes: 64 << 20,
+            kept_bytes: 64 << 20,
+            max_state_bytes: 512 << 20,
             chunk_bytes: 256 << 10,
             dedup: DedupLimits::default(),
             batch: 256,

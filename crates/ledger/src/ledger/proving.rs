@@ -68,10 +68,15 @@ impl<M: ReplicatedMachine> Proofs<M> {
 }
 
 impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
-    /// Takes a snapshot for the log, at the indices at which all nodes do so. Takes none while the content of the
-    /// previous one is not on disk.
-    pub(super) fn take_snapshot(&mut self) {
-        if self.divergence.is_some() || !self.state.index.0.is_multiple_of(self.every()) {
+    /// Takes a snapshot for the log, at the indices at which all nodes do so: each number of entries, and each number of
+    /// bytes. Takes none while the content of the previous one is not on disk.
+    ///
+    /// `before` is the size of all entries before the last one.
+    pub(super) fn take_snapshot(&mut self, before: u64) {
+        let (entries, bytes) = self.every();
+        let is_due =
+            self.state.index.0.is_multiple_of(entries) || before / bytes != self.state.written / bytes;
+        if self.divergence.is_some() || !is_due {
             return;
         }
         self.compact_to_draft();
@@ -108,21 +113,23 @@ impl<M: ReplicatedMachine, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// Returns the number of indices between two snapshots. It grows with the state, so that a large state is not written
+    /// Returns the number of indices, and of bytes, between two snapshots. It grows with the state, so that a large state is not written
     /// again and again. It depends on the replicated state only: voters sign snapshots that they take themselves.
-    fn every(&self) -> u64 {
+    fn every(&self) -> (u64, u64) {
         let shift = (self.state.bytes() / self.options.snapshot_bytes.max(1))
             .checked_ilog2()
             .map_or(0, |log| log + 1);
-        ((2 * self.options.kept as u64).max(1)) << shift.min(MAX_SNAPSHOT_SHIFT)
+        let shift = shift.min(MAX_SNAPSHOT_SHIFT);
+        ((2 * self.options.kept as u64).max(1) << shift, (self.options.kept_bytes as u64).max(1) << shift)
     }
 
-    /// Replaces entries of the log with the snapshot when it is signed and `kept` indices back, so that entries remain
+    /// Replaces entries of the log with the snapshot when it is signed and `kept` indices or `kept_bytes` back, so that entries remain
     /// for nodes that are slightly behind. A node that does not vote receives no signatures and does not wait for
     /// them.
     pub(super) fn compact(&mut self) {
         let Some(Draft { head, state, .. }) = &self.proofs.draft else { return };
-        let is_back = self.state.index.0 >= head.index.0.saturating_add(self.options.kept as u64);
+        let is_back = self.state.index.0 >= head.index.0.saturating_add(self.options.kept as u64)
+            || self.state.written >= head.written.saturating_add(self.options.kept_bytes as u64);
         let waits = state.proof.is_none() && self.state.voters.contains(self.me);
         if is_back && !waits {
             self.compact_to_draft();

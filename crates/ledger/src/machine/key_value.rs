@@ -3,7 +3,9 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
+use holdoff_policy::is_unprintable;
 use serde::{Deserialize, Serialize};
 
 use super::codec::{self, Codec};
@@ -19,7 +21,7 @@ pub type KeyValue = Table<KeyValueRules>;
 /// The key of a value: a non-empty text of limited length.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Key(String);
+pub struct Key(Arc<str>);
 
 /// One operation on one key.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -134,7 +136,7 @@ impl Rows<'_> {
     }
 
     fn list(&self, prefix: &str, after: Option<&Key>, most: usize) -> Values {
-        let first = Key(prefix.to_owned());
+        let first = Key(prefix.into());
         let first = after.filter(|after| **after > first).unwrap_or(&first);
         let has_prefix = |(key, _): &(&Key, &Value)| key.0.starts_with(prefix);
         let is_after = |(key, _): &(&Key, &Value)| Some(*key) != after;
@@ -192,10 +194,14 @@ impl Command {
 }
 
 impl Key {
-    /// Creates a key, or returns an error if its length is not valid.
+    /// Creates a key, or returns an error if its length or a character is not valid.
     pub fn new(key: impl Into<String>) -> Result<Self, BadValue> {
         let key = key.into();
-        if (1..=KEY_BYTES).contains(&key.len()) { Ok(Self(key)) } else { Err(BadValue::Key(key.len())) }
+        match key.chars().find(|character| is_unprintable(*character)) {
+            _ if !(1..=KEY_BYTES).contains(&key.len()) => Err(BadValue::Key(key.len())),
+            Some(character) => Err(BadValue::Unprintable(character)),
+            None => Ok(Self(key.into())),
+        }
     }
 
     /// Returns the text of the key.
@@ -374,6 +380,7 @@ mod tests {
             run(&mut table, &[list(None, None, 1001)]),
             Err("the goal exceeds the limit of 1000 rows of a list: split it".to_owned())
         );
+        assert_eq!(Key::new("a\u{1b}"), Err(BadValue::Unprintable('\u{1b}')));
         assert!(Key::new("").is_err() && Key::new("k".repeat(KEY_BYTES + 1)).is_err());
     }
 }

@@ -105,8 +105,15 @@ impl<A: StateMachine, B: StateMachine> StateMachine for Pair<A, B> {
         StateHash::of_both(&self.first.hash(&over.first), &self.second.hash(&over.second))
     }
 
-    fn bytes(&self) -> u64 {
-        self.first.bytes() + self.second.bytes()
+    fn bytes(&self, over: &Self::Overlay) -> u64 {
+        self.first.bytes(&over.first) + self.second.bytes(&over.second)
+    }
+
+    fn growth(diff: &Self::Diff) -> i64 {
+        match diff {
+            Either::First(diff) => A::growth(diff),
+            Either::Second(diff) => B::growth(diff),
+        }
     }
 
     /// The last byte of a chunk tells to which machine it belongs.
@@ -123,7 +130,7 @@ impl<A: StateMachine, B: StateMachine> StateMachine for Pair<A, B> {
     fn add_chunk(&mut self, chunk: &[u8]) -> Result<(), BadSnapshot> {
         match chunk.split_last() {
             // The rows of the first machine come first, so that a state has one snapshot.
-            Some((0, chunk)) if self.second.bytes() == 0 => self.first.add_chunk(chunk),
+            Some((0, chunk)) if self.second.bytes(&B::Overlay::default()) == 0 => self.first.add_chunk(chunk),
             Some((1, chunk)) => self.second.add_chunk(chunk),
             _ => Err(BadSnapshot::new(KIND, "a chunk belongs to neither machine")),
         }

@@ -146,8 +146,17 @@ impl<R: Rules> StateMachine for Table<R> {
         over.sum().unwrap_or(&self.sum).hash(R::KIND)
     }
 
-    fn bytes(&self) -> u64 {
-        self.sum.bytes()
+    fn bytes(&self, over: &Self::Overlay) -> u64 {
+        over.sum().unwrap_or(&self.sum).bytes()
+    }
+
+    fn growth(diff: &Self::Diff) -> i64 {
+        let bytes = |key: &R::Key, value: &Option<R::Value>| {
+            value.as_ref().map_or(0, |value| i64::try_from(row(key, value).len()).unwrap_or(i64::MAX))
+        };
+        diff.into_iter()
+            .map(|change| bytes(&change.key, &change.after) - bytes(&change.key, &change.before))
+            .sum()
     }
 
     fn chunks(&self, limit: usize) -> impl Iterator<Item = Vec<u8>> {

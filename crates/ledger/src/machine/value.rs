@@ -1,7 +1,9 @@
 //! The values in rows.
 
 use std::fmt::{self, Write as _};
+use std::sync::Arc;
 
+use holdoff_policy::is_unprintable;
 use serde::{Deserialize, Serialize};
 
 use super::codec::{self, Codec};
@@ -24,10 +26,10 @@ pub enum Value {
 #[serde(try_from = "String", into = "String")]
 pub struct Symbol(String);
 
-/// A text of limited length.
+/// A text of limited length. Copies share it: the goal, the changes, the history and the state hold it once.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Text(String);
+pub struct Text(Arc<str>);
 
 /// The reason why an input is not a valid value.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -42,6 +44,9 @@ pub enum BadValue {
     /// The key is empty or too long.
     #[error("a key has 1 to {KEY_BYTES} bytes, and this one has {0}")]
     Key(usize),
+    /// The key contains a control or bidi character.
+    #[error("a key has no control or bidi characters, and this one contains {0:?}")]
+    Unprintable(char),
     /// The fact has too many arguments.
     #[error("a fact has at most {ARGUMENTS} arguments, and this one has {0}")]
     Arguments(usize),
@@ -66,7 +71,7 @@ impl Text {
     /// Creates a text, or returns an error if it is too long.
     pub fn new(text: impl Into<String>) -> Result<Self, BadValue> {
         let text = text.into();
-        if text.len() <= TEXT_BYTES { Ok(Self(text)) } else { Err(BadValue::Text(text.len())) }
+        if text.len() <= TEXT_BYTES { Ok(Self(text.into())) } else { Err(BadValue::Text(text.len())) }
     }
 
     /// Returns the text.
@@ -90,7 +95,8 @@ impl Value {
     pub(super) fn size(&self) -> usize {
         match self {
             Self::Integer(_) => size_of::<i64>(),
-            Self::Symbol(Symbol(text)) | Self::Text(Text(text)) => text.len(),
+            Self::Symbol(Symbol(text)) => text.len(),
+            Self::Text(Text(text)) => text.len(),
         }
     }
 }
@@ -114,7 +120,7 @@ macro_rules! sent_as_text {
 
         impl From<$kind> for String {
             fn from(sent: $kind) -> Self {
-                sent.0
+                String::from(&*sent.0)
             }
         }
     };
@@ -140,7 +146,7 @@ impl fmt::Display for Text {
                 '\\' => f.write_str("\\\\")?,
                 '\n' => f.write_str("\\n")?,
                 '\t' => f.write_str("\\t")?,
-                sign if sign.is_control() => write!(f, "\\u{{{:x}}}", u32::from(sign))?,
+                sign if is_unprintable(sign) => write!(f, "\\u{{{:x}}}", u32::from(sign))?,
                 sign => f.write_char(sign)?,
             }
         }

@@ -94,6 +94,16 @@ pub enum Error {
         "the ledger's node has stopped, because its process stops or has stopped it: start the process again"
     )]
     Stopped,
+    /// The transaction is larger than the limit of the node. Nothing has changed.
+    #[error(
+        "the transaction has {bytes} bytes, and the limit is {most}: split it, or raise `max_transaction` in [ledger]"
+    )]
+    TooLarge {
+        /// The size of its goal.
+        bytes: usize,
+        /// The limit.
+        most: usize,
+    },
     /// The queue of the node is full. Nothing has changed.
     #[error("the ledger's node is overloaded: try again later")]
     Busy,

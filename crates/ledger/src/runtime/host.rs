@@ -329,6 +329,7 @@ impl<M: NodeMachine> HostState<M> {
             address_book,
             inbox,
             peers: self.peers.clone(),
+            max_transaction_bytes: self.settings.max_transaction_bytes,
             call_timeout: self.settings.call_timeout,
             ended: why,
         };

@@ -46,6 +46,7 @@ pub(super) struct NodeShared {
     /// The queue of the envelopes of peers.
     pub(super) inbox: QueueSender<ReceivedEnvelope>,
     pub(super) peers: Arc<Peers>,
+    pub(super) max_transaction_bytes: usize,
     pub(super) call_timeout: Duration,
     /// The reason why the node has stopped, if it has.
     pub(super) ended: watch::Receiver<Option<Error>>,
@@ -120,6 +121,11 @@ impl<M: NodeMachine> Node<M> {
         goal: M::Goal,
         within: Duration,
     ) -> Result<Outcome<M::Answer>, Error> {
+        let size = postcard::serialize_with_flavor(&goal, postcard::ser_flavors::Size::default());
+        let (bytes, most) = (size.unwrap_or(usize::MAX), self.shared.max_transaction_bytes);
+        if bytes > most {
+            return Err(Error::TooLarge { bytes, most });
+        }
         let outcome = self.submit_any(tx, Either::Second(goal), within).await?;
         Ok(outcome.map(|answer| match answer {
             Either::Second(answer) => Some(answer),

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use holdoff_net::PublicKey;
 use holdoff_paxos::{NodeId, Slot};
+use holdoff_policy::is_unprintable;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::codec::{self, Codec};
@@ -114,7 +115,7 @@ impl Rules for RosterRules {
 
 /// Returns whether a text can be the address of a member: 1 to 64 bytes without whitespace.
 pub(super) fn is_address(text: &str) -> bool {
-    let is_blank = |character: char| character.is_whitespace() || character.is_control();
+    let is_blank = |character: char| character.is_whitespace() || is_unprintable(character);
     (1..=MAX_NAME_BYTES).contains(&text.len()) && !text.contains(is_blank)
 }
 

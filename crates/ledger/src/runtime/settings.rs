@@ -29,6 +29,8 @@ pub struct Settings {
     /// True if the stores are in memory only. A restarted node has lost its votes and returns under another id. For
     /// tests and measurements.
     pub in_memory: bool,
+    /// The maximum size of the goal of a caller's transaction, in bytes.
+    pub max_transaction_bytes: usize,
     /// The time limit of a call to another node.
     pub call_timeout: Duration,
 }
@@ -44,6 +46,7 @@ impl Settings {
             ledger: Options::default(),
             gossip: holdoff_gossip::Settings::default(),
             in_memory: false,
+            max_transaction_bytes: 1 << 20,
             call_timeout: Duration::from_secs(15),
         }
     }

@@ -53,7 +53,7 @@ const DELETED_TOGETHER: usize = 64;
 const SYNCED_TOGETHER: u64 = 16;
 
 /// The format of the tables. A release reads only its own format.
-const FORMAT: u64 = 6;
+const FORMAT: u64 = 7;
 const SCHEMA: StoreSchema = StoreSchema {
     metadata: METADATA,
     formats: FORMAT..=FORMAT,

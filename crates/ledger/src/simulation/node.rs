@@ -84,6 +84,8 @@ pub(super) fn options() -> Options {
         fetching: fetching.attempts(u32::MAX).build().unwrap(),
         pending: 64,
         kept: 12,
+        kept_bytes: 1 << 20,
+        max_state_bytes: 1 << 20,
         snapshot_bytes: 64 << 20,
         chunk_bytes: 24,
         // At the rate of the simulation the window covers a few hundred milliseconds: less than a stall.

@@ -11,10 +11,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use connection_cache::ConnectionCache;
-use holdoff_sql::postgres::PoolOptions;
-use holdoff_sql::{Component, Migration};
+use holdoff_sql::postgres::{Pool, PoolOptions};
+use holdoff_sql::{Component, Migration, SchemaChange};
 use parking_lot::Mutex;
-use sqlx::PgPool;
 use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
@@ -30,26 +29,32 @@ use crate::{Holder, LockKey, LockRecord, Nonce, Token, clock, metrics};
 /// The session settings of every connection. The timeouts bound the wait for another transaction; the caller then asks
 /// again. Tables grow from empty to many rows and shrink again, so their statistics are always wrong: rows are found
 /// through their index, by a plan that is made once. Planning each statement would take as long as the rest of it.
-const SESSION: &str = "set time zone 'UTC';
-    set lock_timeout = '5s';
-    set statement_timeout = '20s';
-    set idle_in_transaction_session_timeout = '60s';
-    set enable_seqscan = off;
-    set plan_cache_mode = force_generic_plan;
-    set jit = off;
-    set synchronous_commit = off";
+const SETTINGS: &[&str] = &[
+    "time zone 'UTC'",
+    "lock_timeout = '5s'",
+    "statement_timeout = '20s'",
+    "idle_in_transaction_session_timeout = '60s'",
+    "enable_seqscan = off",
+    "plan_cache_mode = force_generic_plan",
+    "jit = off",
+    "synchronous_commit = off",
+];
 
 /// The sizes of the pool. One connection listens, and some are cached.
-const CONNECTIONS: PoolOptions = PoolOptions { session: SESSION, min: 1, max: 10 };
+const CONNECTIONS: PoolOptions = PoolOptions { settings: SETTINGS, min: 1, max: 10 };
 
 const COMPONENT: Component = Component {
     table: "holdoff.lock_migrations",
-    migrations: &[Migration { version: 3, breaks_before: 3, sql: include_str!("postgres/schema.sql") }],
+    migrations: &[Migration {
+        version: 3,
+        breaks_before: 3,
+        change: SchemaChange::Statements(include_str!("postgres/schema.sql")),
+    }],
 };
 
 #[derive(Debug)]
 pub(crate) struct PostgresStore {
-    pool: PgPool,
+    pool: Pool,
     connections: ConnectionCache,
     listener: ReleaseListener,
     /// Whether the last lock was uncontended. If so, the next acquisition and release first use a plain update.
@@ -66,7 +71,7 @@ impl PostgresStore {
     /// Opens the database at this URL, and migrates the tables of locks.
     pub(crate) async fn open(url: &str) -> Result<Self> {
         let pool = CONNECTIONS.open(url).await?;
-        holdoff_sql::postgres::migrate(&mut *pool.acquire().await?, &COMPONENT).await?;
+        pool.migrate(&COMPONENT).await?;
         let listener = ReleaseListener::new(pool.clone());
         Ok(Self {
             connections: ConnectionCache::new(pool.clone()),
@@ -120,7 +125,7 @@ impl PostgresStore {
             .bind(micros(request.lease))
             .fetch_optional(&mut *connection)
             .await?;
-        connection.put_back();
+        connection.put_back().await?;
         Ok(granted.map(|(granted, server_us)| {
             self.read_clock(server_us, sent);
             token(granted)
@@ -152,7 +157,7 @@ impl PostgresStore {
             .bind(number(token))
             .execute(&mut *connection)
             .await?;
-        connection.put_back();
+        connection.put_back().await?;
         Ok(released.rows_affected() > 0)
     }
 
@@ -188,7 +193,7 @@ impl LeaseStore for PostgresStore {
             .bind(sql::MAX_WAITERS)
             .fetch_one(&mut *connection)
             .await?;
-        connection.put_back();
+        connection.put_back().await?;
         let (granted, nonce, owner, held_token, held_us, free_us, waiting, server_us) = row;
         self.read_clock(server_us, sent);
         self.set_uncontended(granted.is_some() && waiting.unwrap_or_default() == 0);
@@ -222,7 +227,7 @@ impl LeaseStore for PostgresStore {
             .bind(micros(lease))
             .fetch_optional(&mut *connection)
             .await?;
-        connection.put_back();
+        connection.put_back().await?;
         Ok(renewed.inspect(|server_us| self.read_clock(*server_us, sent)).is_some())
     }
 
@@ -242,7 +247,7 @@ impl LeaseStore for PostgresStore {
             .bind(micros(RESERVATION))
             .fetch_one(&mut *connection)
             .await?;
-        connection.put_back();
+        connection.put_back().await?;
         Ok(released)
     }
 
@@ -339,16 +344,17 @@ impl LeaseStore for PostgresStore {
     }
 }
 
-/// Listens for NOTIFY, from the first subscription on.
+/// Listens for NOTIFY, from the first subscription on. Through a pooler in transaction mode there is nothing to listen to:
+/// waiters ask again by their policies.
 #[derive(Debug)]
 struct ReleaseListener {
-    pool: PgPool,
+    pool: Pool,
     subscribers: Subscribers,
-    listener: OnceLock<AbortOnDropHandle<()>>,
+    listener: OnceLock<Option<AbortOnDropHandle<()>>>,
 }
 
 impl ReleaseListener {
-    fn new(pool: PgPool) -> Self {
+    fn new(pool: Pool) -> Self {
         Self { pool, subscribers: Subscribers::default(), listener: OnceLock::new() }
     }
 
@@ -356,7 +362,7 @@ impl ReleaseListener {
         let subscription = self.subscribers.subscribe(digest);
         self.listener.get_or_init(|| {
             let subscribers = self.subscribers.clone();
-            holdoff_sql::postgres::listen(self.pool.clone(), "holdoff_locks", move |payload| {
+            holdoff_sql::postgres::listen(&self.pool, "holdoff_locks", move |payload| {
                 match payload.and_then(parse_payload) {
                     Some((digest, notification)) => subscribers.notify(&digest, notification),
                     None => subscribers.notify_all(),

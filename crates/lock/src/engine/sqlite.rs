@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use file::{LockFile, ReleaseWatcher};
-use holdoff_sql::{Component, Migration};
+use holdoff_sql::{Component, Migration, SchemaChange};
 
 use super::sql::{self, LockColumns, micros, number, text, token};
 use crate::notify::{Notification, Subscription};
@@ -23,7 +23,11 @@ use crate::{Holder, LockKey, LockRecord, Nonce, Token};
 
 const COMPONENT: Component = Component {
     table: "holdoff_lock_migrations",
-    migrations: &[Migration { version: 3, breaks_before: 3, sql: include_str!("sqlite/schema.sql") }],
+    migrations: &[Migration {
+        version: 3,
+        breaks_before: 3,
+        change: SchemaChange::Statements(include_str!("sqlite/schema.sql")),
+    }],
 };
 
 #[derive(Debug)]

@@ -134,11 +134,24 @@ mod tests {
         let cancelled = add(10, 1);
         add(20, 10);
         add(5, 100);
+        add(5, 100);
+        assert_eq!(format!("{:?}", schedule.0.state.lock()), "ScheduleState { tasks: 4, .. }");
         assert!(schedule.cancel(cancelled) && !schedule.cancel(cancelled));
-        for (seconds, expected) in [(4, 0), (2, 100), (13, 100), (2, 110)] {
+        for (seconds, expected) in [(4, 0), (2, 200), (13, 200), (2, 210)] {
             tokio::time::sleep(seconds * second).await;
             assert_eq!(begun.load(Ordering::SeqCst), expected);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_runner_ends_with_the_schedule() {
+        let schedule = RenewalSchedule::default();
+        schedule.schedule(clock::now() + Duration::from_secs(10), async {});
+        tokio::task::yield_now().await;
+        let runner = schedule.0.state.lock().runner.take().expect("a task is scheduled");
+        drop(schedule);
+        let ended = tokio::time::timeout(Duration::from_secs(1), runner).await;
+        assert!(ended.is_ok_and(|ended| ended.is_ok()), "the runner waits for the task's time");
     }
 
     #[test]

@@ -2,14 +2,14 @@
 //! with a reason.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustls::ServerConfig;
 use tokio::io::AsyncWriteExt;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
@@ -72,51 +72,43 @@ impl Rejected {
 impl Admission {
     /// Accepts connections until the server leaves.
     pub(super) async fn accept_all(self: Arc<Self>, mut listener: Box<dyn Listener>) {
-        let permits = Arc::new(Semaphore::new(self.options.max_handshakes));
+        let handshakes =
+            Arc::new(Handshakes { most: self.options.max_handshakes, running: Mutex::default() });
         loop {
-            let next = async {
-                // While all handshake permits are taken, new connections wait in the listener's backlog.
-                let permit = permits.clone().acquire_owned().await;
-                (permit, listener.accept().await)
-            };
             let next = tokio::select! {
                 biased;
                 () = self.leaving.cancelled() => return,
                 () = self.closed.cancelled() => return,
-                next = next => next,
+                next = listener.accept() => next,
             };
             match next {
-                (Ok(permit), Ok((stream, address))) => {
-                    let session = self.clone().admit_one(stream, address, permit);
+                Ok((stream, address)) => {
+                    let place = handshakes.begin(address.ip());
+                    let session = self.clone().admit_one(stream, address, place);
                     self.tasks.spawn(self.closed.clone().run_until_cancelled_owned(session));
                 }
-                (_, Err(error)) => {
+                Err(error) => {
                     tracing::warn!(%error, "failed to accept a connection");
                     clock::sleep(ACCEPT_RETRY_DELAY).await;
                 }
-                (Err(_), _) => return,
             }
         }
     }
 
-    async fn admit_one(
-        self: Arc<Self>,
-        stream: Box<dyn Stream>,
-        address: SocketAddr,
-        permit: OwnedSemaphorePermit,
-    ) {
+    async fn admit_one(self: Arc<Self>, stream: Box<dyn Stream>, address: SocketAddr, place: HandshakePlace) {
         let limit = self.options.handshake_timeout;
         let admitted = tokio::select! {
             biased;
             // A connection that is not accepted yet does not delay the shutdown.
             () = self.leaving.cancelled() => Err(Rejected::silently(CloseReason::ShuttingDown.name())),
+            () = place.evicted.cancelled() => Err(Rejected::silently("evicted")),
             admitted = clock::within(limit, self.perform_handshake(stream, address)) => {
                 admitted.unwrap_or(Err(Rejected::silently("timeout")))
             }
         };
         match admitted {
             Ok(admitted) => {
-                drop(permit);
+                drop(place);
                 Session::new(&self, admitted).run().await;
             }
             Err(Rejected { reason, notice }) => {
@@ -125,7 +117,7 @@ impl Admission {
                 if let Some((stream, reason)) = notice {
                     send_reason(stream, reason).await;
                 }
-                drop(permit);
+                drop(place);
             }
         }
     }
@@ -207,6 +199,72 @@ impl Admission {
                 Err(CloseReason::Malformed)
             }
         }
+    }
+}
+
+/// The handshakes in progress. If all places are taken, the server ends the oldest handshake of the network that has most
+/// of them: a stranger that opens many silent connections ends its own.
+#[derive(Debug)]
+struct Handshakes {
+    most: usize,
+    running: Mutex<RunningHandshakes>,
+}
+
+#[derive(Debug, Default)]
+struct RunningHandshakes {
+    last: u64,
+    /// The network of each handshake, and the token that ends it. By number: the oldest first.
+    places: BTreeMap<u64, (IpAddr, CancellationToken)>,
+}
+
+/// The place of one handshake; released when dropped.
+struct HandshakePlace {
+    handshakes: Arc<Handshakes>,
+    number: u64,
+    /// Cancelled when the handshake must give way to another.
+    evicted: CancellationToken,
+}
+
+impl Handshakes {
+    fn begin(self: &Arc<Self>, address: IpAddr) -> HandshakePlace {
+        let (network, evicted) = (network(address), CancellationToken::new());
+        let mut running = self.running.lock();
+        running.last += 1;
+        let number = running.last;
+        running.places.insert(number, (network, evicted.clone()));
+        if running.places.len() > self.most {
+            running.evict();
+        }
+        HandshakePlace { handshakes: self.clone(), number, evicted }
+    }
+}
+
+impl RunningHandshakes {
+    fn evict(&mut self) {
+        let mut counts = HashMap::<IpAddr, usize>::new();
+        for (network, _) in self.places.values() {
+            *counts.entry(*network).or_default() += 1;
+        }
+        let most = counts.values().max();
+        let oldest = self.places.iter().find(|(_, (network, _))| counts.get(network) == most);
+        let oldest = oldest.map(|(number, _)| *number);
+        if let Some((_, evicted)) = oldest.and_then(|oldest| self.places.remove(&oldest)) {
+            evicted.cancel();
+        }
+    }
+}
+
+impl Drop for HandshakePlace {
+    fn drop(&mut self) {
+        self.handshakes.running.lock().places.remove(&self.number);
+    }
+}
+
+/// Returns the unit of addresses that one client has: an IPv4 address, or the /64 of an IPv6 address.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
+        v4 @ IpAddr::V4(_) => v4,
     }
 }
 

@@ -87,11 +87,37 @@ async fn a_truncated_frame_is_counted() {
 }
 
 #[tokio::test]
-async fn a_slow_handshake_delays_others_for_at_most_the_handshake_timeout() {
+async fn silent_strangers_delay_no_handshake() {
+    let meter = Meter::new();
+    let options = ServerOptions { max_handshakes: 3, handshake_timeout: LONG, ..any_peer() };
+    let server = TestServer::open(options, echo).await;
+    let address = server.inner.address();
+    let of_another_network = tokio::net::TcpSocket::new_v4().unwrap();
+    of_another_network.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+    let mut patient = of_another_network.connect(address).await.unwrap();
+    let mut silent = Vec::new();
+    for count in 0..6 {
+        silent.push(TcpStream::connect(address).await.unwrap());
+        until(|| meter.of("handshakes_refused_total evicted") == (count - 1).max(0)).await;
+    }
+    let (link, _pushes) = server.link();
+    assert_eq!(soon(link.call(PING)).await.unwrap(), PING);
+    for evicted in &mut silent[..5] {
+        assert_eq!(
+            soon(evicted.read(&mut [0; 1])).await.unwrap_or(0),
+            0,
+            "the oldest of its network gives way"
+        );
+    }
+    let still_open = tokio::time::timeout(Duration::from_millis(50), patient.read(&mut [0; 1])).await;
+    assert!(still_open.is_err(), "the only handshake of its network stays");
+}
+
+#[tokio::test]
+async fn a_client_that_is_slow_in_the_handshake_is_disconnected() {
     let meter = Meter::new();
     let handshake_timeout = Duration::from_millis(100);
-    let server =
-        TestServer::open(ServerOptions { max_handshakes: 1, handshake_timeout, ..any_peer() }, echo).await;
+    let server = TestServer::open(ServerOptions { handshake_timeout, ..any_peer() }, echo).await;
     let mut mute = TcpStream::connect(server.inner.address()).await.unwrap();
     let silent_after_tls = tokio::spawn({
         let (key, address) = (server.key.public(), server.inner.address());

@@ -111,16 +111,21 @@ mod tests {
         assert_eq!(release(acceptor.accept(ballot(2), "a")), AcceptReply::Accepted { ballot: ballot(2) });
         let promise = release(acceptor.prepare(ballot(3)));
         let accepted = Some(Vote { ballot: ballot(2), value: "a" });
+        assert_eq!((acceptor.promised(), acceptor.accepted()), (Some(ballot(3)), accepted.as_ref()));
         assert_eq!(promise, PromiseReply::Promise { ballot: ballot(3), accepted });
     }
 
     #[test]
     fn a_repeated_request_gets_the_same_answer_and_stores_nothing() {
         let mut acceptor = Acceptor::default();
-        assert!(acceptor.prepare(ballot(1)).record().is_some());
-        assert!(acceptor.prepare(ballot(1)).record().is_none());
-        assert!(acceptor.accept(ballot(1), "a").record().is_some());
-        assert!(acceptor.accept(ballot(1), "a").record().is_none());
+        for attempt in [1, 2] {
+            let [first, again] = [(), ()].map(|()| acceptor.prepare(ballot(attempt)));
+            assert!(first.record().is_some() && again.record().is_none());
+            assert_eq!(release(first), release(again));
+            let [first, again] = [(), ()].map(|()| acceptor.accept(ballot(attempt), "a"));
+            assert!(first.record().is_some() && again.record().is_none());
+            assert_eq!(release(first), release(again));
+        }
     }
 
     #[test]

@@ -224,3 +224,93 @@ impl<V> Accepting<V> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+
+    fn ballot(attempt: u64) -> Ballot {
+        Ballot::new(Slot(1), attempt, NodeId(9))
+    }
+
+    /// Begins an attempt among three acceptors.
+    fn begin(attempt: u64) -> Preparing<&'static str> {
+        let three = Configuration::new([1, 2, 3].map(NodeId)).unwrap();
+        let begun = Preparing::begin(Slot(1), attempt, NodeId(9), three);
+        assert_eq!(begun.record(), Some(&BallotRecord { slot: Slot(1), attempt }));
+        begun.release(|_| Ok::<_, Infallible>(())).unwrap()
+    }
+
+    fn promise(of: u64, accepted: Option<(u64, &'static str)>) -> PromiseReply<&'static str> {
+        let accepted = accepted.map(|(attempt, value)| Vote { ballot: ballot(attempt), value });
+        PromiseReply::Promise { ballot: ballot(of), accepted }
+    }
+
+    fn refusal<V>(of: u64, promised: u64) -> PromiseReply<V> {
+        PromiseReply::Nack { ballot: ballot(of), promised: ballot(promised) }
+    }
+
+    fn prepare(
+        mut preparing: Preparing<&'static str>,
+        replies: &[(u128, PromiseReply<&'static str>)],
+    ) -> PrepareOutcome<&'static str> {
+        for (from, reply) in replies {
+            match preparing.answer(NodeId(*from), reply.clone()) {
+                PrepareOutcome::Waiting(waiting) => preparing = waiting,
+                ended => return ended,
+            }
+        }
+        PrepareOutcome::Waiting(preparing)
+    }
+
+    #[test]
+    fn a_majority_of_promises_binds_to_the_value_of_the_highest_ballot() {
+        let begun = begin(4);
+        let strange =
+            [(1, promise(3, None)), (1, refusal(3, 8)), (7, promise(4, Some((2, "x")))), (7, refusal(4, 8))];
+        assert_eq!(prepare(begun.clone(), &strange), PrepareOutcome::Waiting(begun.clone()));
+        let refused = [(1, promise(4, Some((2, "b")))), (2, refusal(4, 6)), (2, refusal(4, 5))];
+        let PrepareOutcome::Waiting(waiting) = prepare(begun.clone(), &refused) else { panic!() };
+        assert_eq!((begun.granted(), begun.preempting_ballot()), (0, None));
+        assert_eq!((waiting.granted(), waiting.preempting_ballot()), (1, Some(ballot(6))));
+        assert_eq!(waiting.unanswered().collect::<Vec<_>>(), [2, 3].map(NodeId));
+        assert_eq!(prepare(waiting.clone(), &[(3, refusal(4, 5))]), PrepareOutcome::Preempted(ballot(6)));
+        for (third, value) in [(None, "b"), (Some((1, "a")), "b"), (Some((3, "c")), "c")] {
+            let PrepareOutcome::Bound(bound) = prepare(waiting.clone(), &[(3, promise(4, third))]) else {
+                panic!()
+            };
+            assert_eq!((bound.ballot(), *bound.value()), (ballot(4), value));
+        }
+    }
+
+    #[test]
+    fn a_free_proposer_proposes_its_own_value_until_a_majority_accepts_or_blocks() {
+        let begun = begin(4);
+        assert_eq!(begun.ballot(), ballot(4));
+        let PrepareOutcome::Free(free) = prepare(begun, &[(1, promise(4, None)), (2, promise(4, None))])
+        else {
+            panic!()
+        };
+        assert_eq!(free.ballot(), ballot(4));
+        let mut accepting = free.propose("mine");
+        let accepted = |attempt| AcceptReply::Accepted { ballot: ballot(attempt) };
+        let refused = |of, by| AcceptReply::Nack { ballot: ballot(of), promised: ballot(by) };
+        for (from, strange) in [(1, accepted(3)), (1, refused(3, 8)), (7, accepted(4)), (7, refused(4, 8))] {
+            let unchanged = AcceptOutcome::Waiting(accepting.clone());
+            assert_eq!(accepting.clone().answer(NodeId(from), strange), unchanged);
+        }
+        assert_eq!(accepting.preempting_ballot(), None);
+        for (from, reply) in [(1, accepted(4)), (2, refused(4, 6)), (2, refused(4, 5))] {
+            let AcceptOutcome::Waiting(waiting) = accepting.answer(NodeId(from), reply) else { panic!() };
+            accepting = waiting;
+        }
+        assert_eq!(accepting.preempting_ballot(), Some(ballot(6)));
+        assert_eq!(accepting.unanswered().collect::<Vec<_>>(), [2, 3].map(NodeId));
+        let lost = accepting.clone().answer(NodeId(3), refused(4, 5));
+        assert_eq!(lost, AcceptOutcome::Preempted(ballot(6)));
+        let chosen = AcceptOutcome::Chosen(Vote { ballot: ballot(4), value: "mine" });
+        assert_eq!(accepting.answer(NodeId(3), accepted(4)), chosen);
+    }
+}

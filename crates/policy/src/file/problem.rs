@@ -59,15 +59,21 @@ impl Problem {
         self
     }
 
-    /// Cuts the excerpt at the start of the first hidden span.
+    /// Cuts the excerpt at the start of the first hidden span, and masks the text of the span in the message.
     pub(super) fn conceal(&mut self, text: &str, concealed: &[Range<usize>]) {
         let start = match self.line {
             1 => 0,
             line => text.match_indices('\n').nth(line - 2).map_or(text.len(), |(at, _)| at + 1),
         };
         let end = start + self.excerpt.len();
-        let shown = concealed.iter().filter(|span| span.start < end && start < span.end);
-        let Some(cut) = shown.map(|span| span.start.saturating_sub(start)).min() else { return };
+        let shown: Vec<_> = concealed.iter().filter(|span| span.start < end && start < span.end).collect();
+        for hidden in shown.iter().filter_map(|span| text.get(span.start..span.end)) {
+            // The value in quotes, without a comment behind it.
+            for part in hidden.split(['"', '\'']).map(str::trim).filter(|part| part.contains([':', '='])) {
+                self.message = self.message.replace(part, "…");
+            }
+        }
+        let Some(cut) = shown.iter().map(|span| span.start.saturating_sub(start)).min() else { return };
         self.excerpt.truncate(floor_char_boundary(&self.excerpt, cut));
         self.excerpt.push('…');
         // The underline must not reveal the length of the secret.
@@ -206,8 +212,9 @@ pub(super) fn likely_secrets(text: &str) -> Vec<Range<usize>> {
         let trimmed = line.trim();
         if trimmed.starts_with('[') {
             is_under_credentials = is_credentials(trimmed.trim_start_matches('['));
-        } else if let Some((key, _)) = line.split_once('=') {
-            if is_under_credentials || is_credentials(key) || sounds_secret(key) {
+        } else if let Some((key, value)) = line.split_once('=') {
+            if is_under_credentials || is_credentials(key) || sounds_secret(key) || is_connection(key, value)
+            {
                 spans.push(start + key.len() + 1..end);
             }
         } else if is_under_credentials {
@@ -216,6 +223,27 @@ pub(super) fn likely_secrets(text: &str) -> Vec<Range<usize>> {
         start = end;
     }
     spans
+}
+
+/// Returns the spans of likely connection strings, which may contain a password. A mistake beside one, such as a
+/// misspelt key, must not show it.
+pub(super) fn likely_connections(text: &str) -> Vec<Range<usize>> {
+    let mut start = 0;
+    let spans = text.split_inclusive('\n').filter_map(|line| {
+        let from = start;
+        start += line.len();
+        let (key, value) = line.split_once('=').unwrap_or(("", line));
+        let at = if line.contains('=') { from + key.len() + 1 } else { from };
+        is_connection(key, value).then_some(at..from + line.len())
+    });
+    spans.collect()
+}
+
+/// Returns whether a value may be a connection string with a password.
+fn is_connection(key: &str, value: &str) -> bool {
+    let has_user = value.split_once(':').is_some_and(|(_, rest)| rest.contains('@'));
+    let is_store = key.trim_end_matches(['"', '\'', ' ', '\t']).ends_with("store") && value.contains(':');
+    has_user || value.to_ascii_lowercase().contains("password=") || is_store
 }
 
 fn is_credentials(name: &str) -> bool {
@@ -242,6 +270,22 @@ mod tests {
             "[credentials.a]\ntoken = \"x\"\ntoken = \"hunter2\"\n",
             "[credentials.a]\ntoken = \"\"\"\nhunter2\n\\x\"\"\"\n",
             "[oops\nclient_secret = hunter2\n",
+        ] {
+            let problems = PolicySet::from_toml(text).unwrap_err().to_string();
+            assert!(!problems.contains("hunter2"), "{problems}");
+        }
+    }
+
+    #[test]
+    fn a_mistake_beside_a_connection_string_does_not_show_it() {
+        for text in [
+            "[server]\nstore = \"postgres://me:hunter2@db/x\n",
+            "stor = \"postgres://me:hunter2@db/x\"\n",
+            "url = 'host=db user=me password=hunter2'\n",
+            "default = \"postgres://me:hunter2@db/x\"\n",
+            "oops = [\"a\",\n\"postgres://me:hunter2@db/x\"]\n[policies.x]\nextends = \"postgres://me:hunter2@db/x\"\n",
+            "policies = { x = { atempts = \"postgres://me:hunter2@db/x\" } }\n",
+            "[server]\n\"store\" = postgres:hunter2\n",
         ] {
             let problems = PolicySet::from_toml(text).unwrap_err().to_string();
             assert!(!problems.contains("hunter2"), "{problems}");

@@ -9,7 +9,7 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::problem::{Problem, Problems, likely_secrets};
+use super::problem::{Problem, Problems, likely_connections, likely_secrets};
 use super::units::{format_duration, format_size, parse_duration, parse_size};
 
 /// A value and its position in the text.
@@ -46,6 +46,7 @@ impl<'t> Reader<'t> {
     }
 
     pub(super) fn into_problems(mut self) -> Problems {
+        self.concealed.extend(likely_connections(self.text));
         if !self.concealed.is_empty() {
             self.problems.iter_mut().for_each(|problem| problem.conceal(self.text, &self.concealed));
         }

@@ -5,11 +5,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use holdoff_policy::{BreakerOptions, BreakerState, Failure, Growth, Jitter, Policy, PolicySet};
-use holdoff_retry::{OperationName, Refresher, RetryLayer, RetryMiddleware, SharedBreaker};
+use futures_util::FutureExt as _;
+use holdoff_policy::{BreakerOptions, BreakerState, Class, Failure, Growth, Jitter, Policy, PolicySet};
+use holdoff_retry::testing::{Chaos, FakeTime};
+use holdoff_retry::{Refresher, Retry, RetryLayer, RetryMiddleware, SharedBreaker, StopReason};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt, service_fn};
 
 fn quick(attempts: u32) -> Policy {
@@ -110,7 +113,7 @@ async fn a_503_to_a_post_is_not_repeated() {
 async fn posts_that_may_not_be_repeated_still_open_the_breaker() {
     let breaker = Arc::new(SharedBreaker::new(BreakerOptions { min_calls: 3, ..BreakerOptions::default() }));
     let server = server(&["500 Oops", "502 Oops", "503 Oops"]).await;
-    let client = client(RetryMiddleware::new(quick(5)).breaker(Arc::clone(&breaker)));
+    let client = client(RetryMiddleware::new(Retry::new(quick(5)).breaker(Arc::clone(&breaker))));
     for expected in [500, 502, 503] {
         assert_eq!(status(client.post(&server.url)).await, expected);
     }
@@ -140,7 +143,7 @@ async fn a_request_that_was_never_sent_does_not_count_for_the_breaker() {
     let options = BreakerOptions { min_calls: 1, cool_down, ..BreakerOptions::default() };
     let breaker = Arc::new(SharedBreaker::new(options));
     let server = server(&["500 Oops"]).await;
-    let middleware = RetryMiddleware::new(quick(1)).breaker(Arc::clone(&breaker));
+    let middleware = RetryMiddleware::new(Retry::new(quick(1)).breaker(Arc::clone(&breaker)));
     assert_eq!(status(client(middleware.clone()).get(&server.url)).await, 500);
     let plain = reqwest::Client::builder().no_proxy().build().unwrap();
     let broken = ClientBuilder::new(plain).with(middleware).with(NoToken).build();
@@ -203,7 +206,7 @@ async fn a_retry_after_beyond_the_limit_gives_up() {
 async fn a_401_refreshes_and_a_409_is_returned() {
     let refresher = Arc::new(Refresher::new(|| async { Ok(()) }));
     let server = server(&["401 Who", "409 Conflict"]).await;
-    let client = client(RetryMiddleware::new(quick(5)).refresh(Arc::clone(&refresher)));
+    let client = client(RetryMiddleware::new(Retry::new(quick(5)).refresh(Arc::clone(&refresher))));
     assert_eq!(status(client.get(&server.url)).await, 409);
     assert_eq!((server.requests.load(Ordering::SeqCst), refresher.generation()), (2, 1));
 }
@@ -212,10 +215,10 @@ async fn a_401_refreshes_and_a_409_is_returned() {
 async fn requests_use_the_policy_and_the_classes_of_the_set() {
     let text = "[policies.twice]\ngrowth = \"constant\"\ndelay = \"1ms\"\nattempts = 2\n\
                 [operations]\n\"page.read\" = \"twice\"\n[classes.http]\n404 = \"transient\"\n";
-    let set = Arc::new(PolicySet::from_toml(text).unwrap());
+    let set = PolicySet::from_toml(text).unwrap();
     let server = server(&["404 Not yet", "404 Not yet", "404 Not yet"]).await;
-    let client = client(RetryMiddleware::from_set(set, PolicySet::DEFAULT_NAMESPACE));
-    let request = client.get(&server.url).with_extension(OperationName("page.read".into()));
+    let read_page = Retry::for_operation(&set, PolicySet::DEFAULT_NAMESPACE, "page.read");
+    let request = client(RetryMiddleware::new(quick(9))).get(&server.url).with_extension(read_page);
     assert_eq!(status(request).await, 404);
     assert_eq!(server.requests.load(Ordering::SeqCst), 2);
 }
@@ -224,41 +227,165 @@ async fn requests_use_the_policy_and_the_classes_of_the_set() {
 async fn an_open_breaker_returns_its_own_error() {
     let breaker = Arc::new(SharedBreaker::new(BreakerOptions { min_calls: 1, ..BreakerOptions::default() }));
     let server = server(&["500 Oops"]).await;
-    let client = client(RetryMiddleware::new(quick(1)).breaker(breaker));
+    let client = client(RetryMiddleware::new(Retry::new(quick(1)).breaker(breaker)));
     assert_eq!(status(client.get(&server.url)).await, 500);
     let error = client.get(&server.url).send().await.unwrap_err();
     assert!(format!("{error:?}").contains("the breaker is open"), "{error:?}");
     assert_eq!(server.requests.load(Ordering::SeqCst), 1);
 }
 
+/// A server that never responds may have acted: the key makes the second POST safe.
+#[tokio::test]
+async fn a_post_is_repeated_with_a_generated_idempotency_key() {
+    let (listener, keys) =
+        (TcpListener::bind("127.0.0.1:0").await.unwrap(), Arc::new(Mutex::new(Vec::new())));
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let seen = Arc::clone(&keys);
+    tokio::spawn(async move {
+        for answer in ["", "HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"] {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut head = vec![0; 4096];
+            let read = socket.read(&mut head).await.unwrap();
+            let head = String::from_utf8_lossy(&head[..read]).into_owned();
+            let key = head.lines().find_map(|line| line.strip_prefix("idempotency-key: ").map(str::to_owned));
+            seen.lock().unwrap().push(key.unwrap());
+            socket.write_all(answer.as_bytes()).await.unwrap();
+        }
+    });
+    let client = client(RetryMiddleware::new(quick(5)).generate_idempotency_keys());
+    assert_eq!(status(client.post(&url)).await, 200);
+    let keys = keys.lock().unwrap();
+    assert!(keys.len() == 2 && keys[0] == keys[1] && keys[0].len() == 32, "{keys:?}");
+}
+
+#[tokio::test]
+async fn a_post_that_was_cut_off_is_not_repeated() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let middleware = RetryMiddleware::new(Retry::new(quick(5)).attempt_timeout(Duration::from_millis(20)));
+    client(middleware).post(&url).send().await.unwrap_err();
+    let connections = std::iter::repeat_with(|| listener.accept().now_or_never()).take_while(Option::is_some);
+    assert_eq!(connections.count(), 1);
+}
+
+#[tokio::test]
+async fn a_client_has_a_strategy_of_its_own() {
+    let server = server(&["404 Not yet", "503 Busy"]).await;
+    let middleware = RetryMiddleware::new(quick(5)).strategy(|result, failure| match result {
+        Ok(response) if response.status() == 404 => Some(Failure::transient()),
+        Ok(_) => None,
+        Err(_) => failure,
+    });
+    assert_eq!(status(client(middleware).get(&server.url)).await, 503);
+    assert_eq!(server.requests.load(Ordering::SeqCst), 2);
+}
+
+/// A service that answers in this order, and its number of calls.
+fn answering<R>(
+    answers: Vec<Result<u16, std::io::Error>>,
+) -> (BoxCloneSyncService<R, u16, std::io::Error>, Arc<AtomicU32>)
+where
+    R: Send + 'static,
+{
+    let calls = Arc::new(AtomicU32::new(0));
+    let (counted, answers) = (Arc::clone(&calls), Arc::new(Mutex::new(VecDeque::from(answers))));
+    let service = service_fn(move |_: R| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        let answer = answers.lock().unwrap().pop_front();
+        async move {
+            match answer {
+                Some(answer) => answer,
+                None => std::future::pending().await,
+            }
+        }
+    });
+    (BoxCloneSyncService::new(service), calls)
+}
+
+fn unless_200(result: &Result<u16, std::io::Error>) -> Option<Failure> {
+    (!matches!(result, Ok(200))).then(Failure::transient)
+}
+
+fn reset() -> std::io::Error {
+    std::io::ErrorKind::ConnectionReset.into()
+}
+
 #[tokio::test]
 async fn the_tower_layer_retries_responses_and_errors() {
-    let answers = Arc::new(Mutex::new(vec![Ok(200), Err(std::io::Error::other("reset")), Ok(503)]));
-    let inner = service_fn(move |(): ()| {
-        let answer = answers.lock().unwrap().pop().unwrap();
-        async move { answer }
-    });
-    let judge = |result: &Result<u16, std::io::Error>| match result {
-        Ok(200) => None,
-        _ => Some(Failure::transient()),
-    };
-    let service = RetryLayer::new(quick(5), judge).operation("tower").layer(inner);
+    let (inner, calls) = answering(vec![Ok(503), Err(reset()), Ok(200)]);
+    let service = RetryLayer::new(Retry::new(quick(5)).operation("tower"), unless_200).layer(inner);
     assert_eq!(service.oneshot(()).await.unwrap(), 200);
+    assert_eq!(calls.load(Ordering::SeqCst), 3);
 }
 
 #[tokio::test]
 async fn the_tower_layers_breaker_refuses_without_calling() {
-    let calls = Arc::new(AtomicU32::new(0));
-    let counted = Arc::clone(&calls);
-    let inner = service_fn(move |(): ()| {
-        counted.fetch_add(1, Ordering::SeqCst);
-        async { Err::<(), _>(std::io::Error::other("down")) }
-    });
+    let (inner, calls) = answering(vec![Err(reset())]);
     let breaker = Arc::new(SharedBreaker::new(BreakerOptions { min_calls: 1, ..BreakerOptions::default() }));
-    let judge = |_: &Result<(), std::io::Error>| Some(Failure::transient());
-    let service = RetryLayer::new(quick(3), judge).breaker(breaker).layer(inner);
-    assert_eq!(service.clone().oneshot(()).await.unwrap_err().to_string(), "down");
-    let refused = service.oneshot(()).await.unwrap_err().to_string();
-    assert!(refused.contains("the breaker is open"), "{refused}");
+    let service = RetryLayer::new(Retry::new(quick(1)).breaker(breaker), unless_200).layer(inner);
+    let failed = service.clone().oneshot(()).await.unwrap_err();
+    assert_eq!(
+        failed.error().unwrap().kind(),
+        std::io::ErrorKind::ConnectionReset,
+        "the error of the service"
+    );
+    let refused = service.oneshot(()).await.unwrap_err();
+    assert!(matches!(refused.stopped(), StopReason::BreakerOpen { .. }), "{refused}");
     assert_eq!(calls.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn the_tower_layer_sends_a_request_that_cannot_be_cloned_once() {
+    struct Stream;
+    let (inner, calls) = answering(vec![Err(reset()), Ok(200)]);
+    let retry = Retry::new(quick(5)).attempt_timeout(Duration::from_secs(60)).sleeper(FakeTime::new());
+    let layer = RetryLayer::new(retry, unless_200).clone_request(|_: &Stream| None);
+    assert_eq!(layer.layer(inner).oneshot(Stream).await.unwrap_err().attempts(), 1);
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+    let (hanging, calls) = answering(vec![]);
+    let cut_off = layer.layer(hanging).oneshot(Stream).await.unwrap_err();
+    assert!(cut_off.timed_out() && cut_off.attempts() == 1, "{cut_off}");
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn the_tower_layer_has_the_options_of_its_set_up() {
+    let time = FakeTime::new();
+    let set = PolicySet::from_toml(
+        "[policies.twice]\ngrowth = \"constant\"\ndelay = \"1s\"\nattempts = 2\n\
+                                    [operations]\n\"a\" = \"twice\"\n",
+    );
+    let retry = Retry::for_operation(&set.unwrap(), "default", "a").attempt_timeout(Duration::from_secs(3));
+    let (hanging, calls) = answering(vec![]);
+    let layer = RetryLayer::new(retry.sleeper(time.clone()), unless_200);
+    let failed = layer.layer(hanging).oneshot(()).await.unwrap_err();
+    assert!(failed.timed_out() && failed.error().is_none(), "{failed}");
+    assert_eq!((failed.attempts(), calls.load(Ordering::SeqCst), time.waits().len()), (2, 2, 3));
+
+    let refresher = Arc::new(Refresher::new(|| async { Ok(()) }));
+    let (inner, _) = answering(vec![Ok(401), Ok(200)]);
+    let retry = Retry::new(quick(5)).refresh(Arc::clone(&refresher)).deadline(Duration::from_secs(60));
+    let judge = |result: &Result<u16, _>| matches!(result, Ok(401)).then(|| Class::Unauthorized.into());
+    assert_eq!(RetryLayer::new(retry, judge).layer(inner).oneshot(()).await.unwrap(), 200);
+    assert_eq!(refresher.generation(), 1);
+}
+
+#[tokio::test]
+async fn chaos_fails_and_delays_the_requests_of_a_seed() {
+    let run = || async {
+        let (inner, _) = answering((0..50).map(|_| Ok(200)).collect());
+        let time = FakeTime::new();
+        let latency = Duration::from_secs(1)..=Duration::from_secs(2);
+        let chaos = Chaos::new(3).errors(0.3).latency(latency.clone()).sleeper(time.clone());
+        let service = chaos.layer(reset).layer(inner);
+        let mut failed = Vec::new();
+        for _ in 0..50 {
+            failed.push(service.clone().oneshot(()).await.is_err());
+        }
+        assert!(time.waits().iter().all(|wait| latency.contains(wait)) && time.waits().len() == 50);
+        (failed, time.waits())
+    };
+    let first = run().await;
+    assert_eq!(first, run().await);
+    assert!((5..30).contains(&first.0.iter().filter(|failed| **failed).count()), "{first:?}");
 }

@@ -10,8 +10,8 @@ use holdoff_policy::{
     Jitter, Policy, PolicySet, RetryAfter, retry_after_from_headers,
 };
 use holdoff_retry::{
-    Classify, Refresher, Requeue, Retry, RetryError, Retrying, SharedBreaker, StopReason, blocking,
-    requeue_after, retry,
+    Classify, Refresher, Requeue, Retry, RetryError, Retryable, Retrying, SharedBreaker, StopReason,
+    blocking, requeue_after, retry,
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -74,7 +74,7 @@ async fn attempts_repeat_until_success_with_the_policys_waits() {
 #[tokio::test(start_paused = true)]
 async fn an_exhausted_policy_returns_the_last_error_and_the_count() {
     let script = Script::new((0..9).map(|_| Fault("the last one", Failure::transient())));
-    let failed = retry(&steady(4), || script.call()).await.unwrap_err();
+    let failed = Retry::new(steady(4)).run(|| script.call()).await.unwrap_err();
     assert_eq!(failed.stopped(), StopReason::Refused(GiveUpReason::Exhausted));
     assert_eq!(failed.error().map(|fault| fault.0), Some("the last one"));
     assert_eq!((failed.attempts(), failed.elapsed()), (4, SECOND * 3));
@@ -86,34 +86,34 @@ async fn an_exhausted_policy_returns_the_last_error_and_the_count() {
 #[tokio::test(start_paused = true)]
 async fn permanent_failures_are_not_retried() {
     let script = Script::new([fault(Class::Permanent)]);
-    let failed = retry(&steady(4), || script.call()).await.unwrap_err();
+    let failed = Retry::new(steady(4)).run(|| script.call()).await.unwrap_err();
     assert_eq!((failed.stopped(), failed.attempts()), (StopReason::Refused(GiveUpReason::Permanent), 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_conflict_is_not_retried() {
     let script = Script::new([fault(Class::Conflict)]);
-    let failed = retry(&steady(4), || script.call()).await.unwrap_err();
+    let failed = Retry::new(steady(4)).run(|| script.call()).await.unwrap_err();
     assert_eq!((failed.stopped(), failed.attempts()), (StopReason::Conflict, 1));
     assert_eq!(failed.into_error(), Some(fault(Class::Conflict)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_401_is_refreshed_and_retried_without_a_wait() {
-    let refresher = Refresher::new(|| async { Ok(()) });
+    let refresher = Arc::new(Refresher::new(|| async { Ok(()) }));
     let script = Script::new([fault(Class::Unauthorized)]);
     let (policy, start) = (steady(4), Instant::now());
-    let done = Retry::new(&policy).refresh(&refresher).run(|| script.call()).await;
+    let done = Retry::new(&policy).refresh(Arc::clone(&refresher)).run(|| script.call()).await;
     assert_eq!((done, script.calls.get(), refresher.generation()), (Ok("done"), 2, 1));
     assert_eq!(start.elapsed(), Duration::ZERO);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_second_401_backs_off() {
-    let refresher = Refresher::new(|| async { Ok(()) });
+    let refresher = Arc::new(Refresher::new(|| async { Ok(()) }));
     let script = Script::new([fault(Class::Unauthorized), fault(Class::Unauthorized)]);
     let (policy, start) = (steady(4), Instant::now());
-    let done = Retry::new(&policy).refresh(&refresher).run(|| script.call()).await;
+    let done = Retry::new(&policy).refresh(Arc::clone(&refresher)).run(|| script.call()).await;
     assert_eq!((done, script.calls.get(), refresher.generation()), (Ok("done"), 3, 1));
     assert_eq!(start.elapsed(), SECOND);
 }
@@ -121,7 +121,7 @@ async fn a_second_401_backs_off() {
 #[tokio::test(start_paused = true)]
 async fn a_401_without_a_refresher_stops_at_once() {
     let script = Script::new([fault(Class::Unauthorized)]);
-    let failed = retry(&steady(4), || script.call()).await.unwrap_err();
+    let failed = Retry::new(steady(4)).run(|| script.call()).await.unwrap_err();
     assert_eq!((failed.stopped(), failed.attempts()), (StopReason::Unauthorized, 1));
 }
 
@@ -150,7 +150,7 @@ async fn a_hundred_concurrent_401s_refresh_once() {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                     if token == 1 { Ok(()) } else { Err(fault(Class::Unauthorized)) }
                 };
-                Retry::new(&steady(4)).refresh(&refresher).run(call).await
+                Retry::new(steady(4)).refresh(Arc::clone(&refresher)).run(call).await
             })
         })
         .collect();
@@ -190,19 +190,19 @@ async fn callers_that_waited_for_a_failed_refresh_share_its_failure() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_refresh_backs_off() {
-    let refresher = Refresher::new(|| async { Err("invalid_grant".into()) });
+    let refresher = Arc::new(Refresher::new(|| async { Err("invalid_grant".into()) }));
     let script = Script::new([fault(Class::Unauthorized)]);
     let (policy, start) = (steady(4), Instant::now());
-    let done = Retry::new(&policy).refresh(&refresher).run(|| script.call()).await;
+    let done = Retry::new(&policy).refresh(Arc::clone(&refresher)).run(|| script.call()).await;
     assert_eq!((done, script.calls.get(), start.elapsed()), (Ok("done"), 2, SECOND));
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_deadline_ends_a_hanging_refresh() {
-    let refresher = Refresher::new(std::future::pending);
+    let refresher = Arc::new(Refresher::new(std::future::pending));
     let script = Script::new([fault(Class::Unauthorized)]);
     let (policy, start) = (steady(4), Instant::now());
-    let retry = Retry::new(&policy).refresh(&refresher).deadline(SECOND * 5);
+    let retry = Retry::new(&policy).refresh(refresher.clone()).deadline(SECOND * 5);
     let failed = retry.run(|| script.call()).await.unwrap_err();
     assert_eq!(
         (failed.stopped(), start.elapsed()),
@@ -221,12 +221,16 @@ async fn the_executor_uses_the_classes_of_the_file() {
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_that_the_breaker_refuses_is_not_charged_to_the_budget() {
-    let breaker = SharedBreaker::new(BreakerOptions { min_calls: 1, ..BreakerOptions::default() });
-    let budget = Budget::new(BudgetOptions { ratio: 0.0, burst: 5 });
+    let breaker = Arc::new(SharedBreaker::new(BreakerOptions { min_calls: 1, ..BreakerOptions::default() }));
+    let budget = Arc::new(Budget::new(BudgetOptions { ratio: 0.0, burst: 5 }));
     let (policy, script) = (steady(4), Script::new((0..9).map(|_| fault(Class::Transient))));
     let policy = policy.to_builder().growth(Growth::constant(Duration::from_millis(1))).build().unwrap();
-    let failed =
-        Retry::new(&policy).breaker(&breaker).budget(&budget).run(|| script.call()).await.unwrap_err();
+    let failed = Retry::new(&policy)
+        .breaker(Arc::clone(&breaker))
+        .budget(Arc::clone(&budget))
+        .run(|| script.call())
+        .await
+        .unwrap_err();
     assert!(matches!(failed.stopped(), StopReason::BreakerOpen { .. }), "{failed}");
     assert_eq!((failed.attempts(), budget.left()), (1, 5));
     assert!(failed.error().is_some(), "the error of the only attempt is returned");
@@ -235,14 +239,15 @@ async fn a_retry_that_the_breaker_refuses_is_not_charged_to_the_budget() {
 /// A retry that is charged but not made, for any reason, returns to the budget.
 #[tokio::test(start_paused = true)]
 async fn a_retry_that_is_not_made_is_not_charged_to_the_budget() {
-    let budget = Budget::new(BudgetOptions { ratio: 0.0, burst: 5 });
+    let budget = Arc::new(Budget::new(BudgetOptions { ratio: 0.0, burst: 5 }));
     let (policy, token) = (steady(4), CancellationToken::new());
     let script = Script::new((0..9).map(|_| fault(Class::Transient)));
-    let dropped = Retry::new(&policy).budget(&budget).run(|| script.call());
+    let retry = Retry::new(&policy).budget(Arc::clone(&budget));
+    let dropped = retry.run(|| script.call());
     assert!(tokio::time::timeout(SECOND / 2, dropped).await.is_err());
     assert_eq!(budget.left(), 5, "dropped in the wait");
 
-    let cancelled = Retry::new(&policy).budget(&budget).cancel(&token).run(|| script.call());
+    let cancelled = retry.run(|| script.call()).cancel(token.cancelled());
     let cancel = async {
         tokio::time::sleep(SECOND / 2).await;
         token.cancel();
@@ -250,9 +255,9 @@ async fn a_retry_that_is_not_made_is_not_charged_to_the_budget() {
     assert_eq!(tokio::join!(cancelled, cancel).0.unwrap_err().stopped(), StopReason::Cancelled);
     assert_eq!(budget.left(), 5, "cancelled in the wait");
 
-    let refresher = Refresher::new(std::future::pending);
+    let refresher = Arc::new(Refresher::new(std::future::pending));
     let refused = Script::new([fault(Class::Unauthorized)]);
-    let retry = Retry::new(&policy).budget(&budget).refresh(&refresher).deadline(SECOND);
+    let retry = retry.clone().refresh(refresher).deadline(SECOND);
     retry.run(|| refused.call()).await.unwrap_err();
     assert_eq!(budget.left(), 5, "the refresh used up the deadline, so no retry was withdrawn");
 }
@@ -262,16 +267,16 @@ async fn a_cancelled_token_prevents_the_first_attempt() {
     let (policy, token) = (steady(4), CancellationToken::new());
     token.cancel();
     let script = Script::new([]);
-    let failed = Retry::new(&policy).cancel(&token).run(|| script.call()).await.unwrap_err();
+    let failed = Retry::new(&policy).run(|| script.call()).cancel(token.cancelled()).await.unwrap_err();
     assert_eq!((failed.stopped(), failed.attempts(), script.calls.get()), (StopReason::Cancelled, 0, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_refresh_is_reported_once() {
-    let refresher = Refresher::new(|| async { Err("invalid_grant".into()) });
+    let refresher = Arc::new(Refresher::new(|| async { Err("invalid_grant".into()) }));
     let (policy, script, mut delays) = (steady(4), Script::new([fault(Class::Unauthorized)]), Vec::new());
-    let hook = |retrying: &Retrying, _: Option<&Fault>| delays.push((retrying.attempt, retrying.delay));
-    Retry::new(&policy).refresh(&refresher).on_retry(hook).run(|| script.call()).await.unwrap();
+    let hook = |retrying: &Retrying<'_, Fault>| delays.push((retrying.attempt, retrying.delay));
+    Retry::new(&policy).refresh(refresher).run(|| script.call()).on_retry(hook).await.unwrap();
     assert_eq!(delays, [(1, SECOND)]);
 }
 
@@ -295,7 +300,7 @@ async fn wait_after(header: &str, date: Option<&str>) -> Result<Duration, StopRe
     let failure = asked.map_or(failure, |wait| failure.with_retry_after(wait));
     let script = Script::new([Fault("429", failure)]);
     let start = Instant::now();
-    let done = retry(&Policy::standard(), || script.call()).await;
+    let done = Retry::new(Policy::standard()).run(|| script.call()).await;
     done.map(|_| start.elapsed()).map_err(|failed| failed.stopped())
 }
 
@@ -338,7 +343,7 @@ async fn a_delay_past_the_deadline_is_not_slept() {
     let policy = steady(9).to_builder().deadline(SECOND * 5 / 2).build().unwrap();
     let script = Script::new((0..9).map(|_| fault(Class::Transient)));
     let start = Instant::now();
-    let failed = retry(&policy, || script.call()).await.unwrap_err();
+    let failed = Retry::new(policy).run(|| script.call()).await.unwrap_err();
     assert_eq!(failed.stopped(), StopReason::Refused(GiveUpReason::Deadline));
     assert_eq!((failed.attempts(), start.elapsed()), (3, SECOND * 2));
 }
@@ -426,7 +431,8 @@ async fn a_token_cancels_in_the_middle_of_a_wait_and_of_an_attempt() {
         tokio::time::sleep(SECOND * 5 / 2).await;
         token.cancel();
     };
-    let (failed, ()) = tokio::join!(Retry::new(&policy).cancel(&token).run(|| script.call()), cancel_later);
+    let retry = Retry::new(&policy);
+    let (failed, ()) = tokio::join!(retry.run(|| script.call()).cancel(token.cancelled()), cancel_later);
     let failed = failed.unwrap_err();
     assert_eq!((failed.stopped(), failed.attempts()), (StopReason::Cancelled, 3));
     assert!(failed.error().is_some(), "the last error is kept");
@@ -436,19 +442,19 @@ async fn a_token_cancels_in_the_middle_of_a_wait_and_of_an_attempt() {
         tokio::time::sleep(SECOND).await;
         token.cancel();
     };
-    let (failed, ()) = tokio::join!(Retry::new(&policy).cancel(&token).run(hang), cancel);
+    let (failed, ()) = tokio::join!(retry.run(hang).cancel(token.cancelled()), cancel);
     let failed = failed.unwrap_err();
     assert_eq!((failed.stopped(), failed.error(), failed.attempts()), (StopReason::Cancelled, None, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_empty_budget_stops_and_a_success_refills_it() {
-    let budget = Budget::new(BudgetOptions { ratio: 1.0, burst: 2 });
+    let budget = Arc::new(Budget::new(BudgetOptions { ratio: 1.0, burst: 2 }));
     let policy = steady(9);
     let run = |faults: usize| {
         let script = Script::new((0..faults).map(|_| fault(Class::Transient)));
-        let (policy, budget) = (&policy, &budget);
-        async move { Retry::new(policy).budget(budget).run(|| script.call()).await }
+        let retry = Retry::new(&policy).budget(Arc::clone(&budget));
+        async move { retry.run(|| script.call()).await }
     };
     let failed: RetryError<Fault> = run(9).await.unwrap_err();
     assert_eq!((failed.stopped(), failed.attempts()), (StopReason::Budget, 3));
@@ -458,22 +464,19 @@ async fn an_empty_budget_stops_and_a_success_refills_it() {
 
 #[tokio::test(start_paused = true)]
 async fn an_open_breaker_refuses_without_calling_and_lets_a_probe_through() {
-    let breaker = SharedBreaker::new(BreakerOptions {
-        min_calls: 3,
-        cool_down: steady(5),
-        ..BreakerOptions::default()
-    });
+    let options = BreakerOptions { min_calls: 3, cool_down: steady(5), ..BreakerOptions::default() };
+    let breaker = Arc::new(SharedBreaker::new(options));
     let policy = steady(3);
     let script = Script::new((0..3).map(|_| fault(Class::Transient)));
-    let failed = Retry::new(&policy).breaker(&breaker).run(|| script.call()).await.unwrap_err();
+    let failed = Retry::new(&policy).breaker(Arc::clone(&breaker)).run(|| script.call()).await.unwrap_err();
     assert_eq!((failed.attempts(), breaker.state()), (3, BreakerState::Open));
 
-    let refused = Retry::new(&policy).breaker(&breaker).run(|| script.call()).await.unwrap_err();
+    let refused = Retry::new(&policy).breaker(Arc::clone(&breaker)).run(|| script.call()).await.unwrap_err();
     assert_eq!(refused.stopped(), StopReason::BreakerOpen { retry_in: SECOND });
     assert_eq!((refused.attempts(), script.calls.get()), (0, 3));
 
     tokio::time::sleep(SECOND).await;
-    assert_eq!(Retry::new(&policy).breaker(&breaker).run(|| script.call()).await, Ok("done"));
+    assert_eq!(Retry::new(&policy).breaker(Arc::clone(&breaker)).run(|| script.call()).await, Ok("done"));
     assert_eq!(breaker.state(), BreakerState::Closed);
 }
 
@@ -484,11 +487,14 @@ async fn hooks_see_every_retry_with_its_error() {
         Fault("later", Failure::transient().with_retry_after(SECOND * 2)),
     ]);
     let (policy, mut seen) = (steady(9), Vec::new());
-    let report = Retry::new(&policy)
-        .on_retry(|retrying, error: Option<&Fault>| {
-            seen.push((retrying.attempt, retrying.delay, error.map(|e| e.0)));
+    let retry = Retry::new(&policy).operation("hooked");
+    let report = retry
+        .run(|| script.call())
+        .on_retry(|retrying| {
+            assert_eq!(retrying.operation, Some("hooked"));
+            seen.push((retrying.attempt, retrying.delay, retrying.error.map(|error| error.0)));
         })
-        .run_reporting(|| script.call())
+        .report()
         .await
         .unwrap();
     assert_eq!((report.value, report.attempts, report.elapsed), ("done", 3, SECOND * 3));
@@ -500,7 +506,7 @@ async fn one_seed_gives_the_same_delays_every_time() {
     let elapsed = |seed| async move {
         let script = Script::new((0..4).map(|_| fault(Class::Transient)));
         let start = Instant::now();
-        Retry::new(&Policy::standard()).seed(seed).run(|| script.call()).await.unwrap();
+        Retry::new(Policy::standard()).seed(seed).run(|| script.call()).await.unwrap();
         start.elapsed()
     };
     assert_eq!(elapsed(7).await, elapsed(7).await);
@@ -540,13 +546,15 @@ async fn a_judge_decides_about_returned_values() {
     let call = || async { statuses.borrow_mut().pop().unwrap() };
     let judge = |status: &u16| (*status == 503).then(Failure::transient);
     let policy = steady(2);
-    let ended = Retry::new(&policy).run_judged(call, judge).await;
+    let ended = Retry::new(&policy).run(call).judge(judge).await;
     assert_eq!(
         (ended.outcome, ended.stopped),
         (Some(503), Some(StopReason::Refused(GiveUpReason::Exhausted)))
     );
-    let ended = Retry::new(&policy).run_judged(call, judge).await;
+    let ended = Retry::new(&policy).run(call).judge(judge).await;
     assert_eq!((ended.outcome, ended.stopped, ended.attempts), (Some(200), None, 1));
+    statuses.borrow_mut().extend([503, 503]);
+    assert_eq!(call.retry(&policy).judge(judge).await, 503, "with a policy alone, the last outcome itself");
 }
 
 #[tokio::test(start_paused = true)]
@@ -571,7 +579,8 @@ async fn the_future_is_send() {
     let future = assert_send(retry(&policy, || async { Ok::<_, Fault>(1) }));
     assert_eq!(future.await, Ok(1));
     let token = CancellationToken::new();
-    let future = assert_send(Retry::new(&policy).cancel(&token).run(|| async { Ok::<_, Fault>(2) }));
+    let call = || async { Ok::<_, Fault>(2) };
+    let future = assert_send(call.retry(Retry::new(&policy)).cancel(token.cancelled()));
     assert_eq!(future.await, Ok(2));
 }
 
@@ -602,13 +611,13 @@ fn the_blocking_executor_retries_until_success() {
             Ok::<_, std::io::Error>(calls.get())
         }
     };
-    assert_eq!(blocking::retry(&quick(5), call).unwrap(), 3);
+    assert_eq!(blocking::retry(&quick(5), call).call().unwrap(), 3);
 }
 
 #[test]
 fn the_blocking_executor_returns_the_last_error_and_the_count() {
     let call = || Err::<(), _>(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
-    let failed = blocking::retry(&quick(3), call).unwrap_err();
+    let failed = blocking::retry(Retry::new(quick(3)), call).call().unwrap_err();
     assert_eq!((failed.stopped(), failed.attempts()), (StopReason::Refused(GiveUpReason::Exhausted), 3));
     assert_eq!(failed.error().map(std::io::Error::kind), Some(std::io::ErrorKind::ConnectionReset));
     assert!(failed.elapsed() >= Duration::from_millis(2));
@@ -618,25 +627,22 @@ fn the_blocking_executor_returns_the_last_error_and_the_count() {
 fn the_blocking_executor_does_not_sleep_past_the_deadline() {
     let policy =
         Policy::builder(Growth::constant(Duration::from_secs(3600))).jitter(Jitter::None).build().unwrap();
-    let failed = Retry::new(&policy)
-        .deadline(Duration::from_secs(1))
-        .classify(|(): &()| Failure::transient())
-        .run_blocking(|| Err::<(), _>(()))
-        .unwrap_err();
+    let retry = Retry::new(&policy).deadline(Duration::from_secs(1));
+    let failed = blocking::retry(&retry, || Err::<(), _>(())).when(|()| true).call().unwrap_err();
     assert_eq!((failed.stopped(), failed.attempts()), (StopReason::Refused(GiveUpReason::Deadline), 1));
 }
 
 #[test]
 fn concurrent_threads_refresh_once() {
     let (valid, refreshes) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-    let refresher = blocking::Refresher::new({
+    let refresher = Arc::new(blocking::Refresher::new({
         let (valid, refreshes) = (Arc::clone(&valid), Arc::clone(&refreshes));
         move || {
             refreshes.fetch_add(1, Ordering::SeqCst);
             valid.store(1, Ordering::SeqCst);
             Ok(())
         }
-    });
+    }));
     let (policy, barrier) = (quick(5), Barrier::new(16));
     std::thread::scope(|scope| {
         for _ in 0..16 {
@@ -650,8 +656,8 @@ fn concurrent_threads_refresh_once() {
                     }
                     if token == 1 { Ok(()) } else { Err(()) }
                 };
-                let retry = Retry::new(&policy).classify(|(): &()| Failure::new(Class::Unauthorized));
-                retry.refresh_blocking(&refresher).run_blocking(call).unwrap();
+                let retry = Retry::new(&policy).refresh_blocking(Arc::clone(&refresher));
+                blocking::retry(&retry, call).classify(|()| Class::Unauthorized).call().unwrap();
             });
         }
     });
@@ -660,21 +666,23 @@ fn concurrent_threads_refresh_once() {
 
 #[test]
 fn the_blocking_executor_ignores_the_async_refresher() {
-    let refresher = holdoff_retry::Refresher::new(|| async { Ok(()) });
+    let refresher = Arc::new(Refresher::new(|| async { Ok(()) }));
     let policy = quick(5);
-    let retry = Retry::new(&policy).refresh(&refresher).classify(|()| Failure::new(Class::Unauthorized));
-    let failed = retry.run_blocking(|| Err::<(), _>(())).unwrap_err();
+    let retry = Retry::new(&policy).refresh(refresher);
+    let call = blocking::retry(&retry, || Err::<(), _>(())).classify(|()| Class::Unauthorized);
+    let failed = call.call().unwrap_err();
     assert_eq!((failed.stopped(), failed.attempts()), (StopReason::Unauthorized, 1));
 }
 
 #[test]
 fn the_blocking_executor_checks_the_token_between_attempts() {
     let (policy, token) = (quick(5), tokio_util::sync::CancellationToken::new());
-    let retry = Retry::new(&policy).cancel(&token).classify(|()| Failure::transient());
     let call = || {
         token.cancel();
         Err::<(), _>(())
     };
-    let failed = retry.run_blocking(call).unwrap_err();
+    let retry = Retry::new(&policy);
+    let call = blocking::retry(&retry, call).cancel(token.cancelled()).when(|()| true);
+    let failed = call.call().unwrap_err();
     assert_eq!((failed.stopped(), failed.attempts()), (StopReason::Cancelled, 1));
 }

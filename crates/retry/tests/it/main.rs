@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[cfg(all(feature = "reqwest", feature = "tower"))]
+#[cfg(all(feature = "reqwest-middleware", feature = "tower"))]
 mod adapters;
 #[cfg(feature = "tokio")]
 mod executor;
 mod observability;
+mod pitfalls;
+mod runtimes;

@@ -5,9 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use holdoff_policy::{BreakerOptions, Class, Failure, Growth, Jitter, Policy};
-use holdoff_retry::{Retry, SharedBreaker, metrics};
+use holdoff_retry::{Retry, Retryable, SharedBreaker, blocking, metrics};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+use tracing::Instrument as _;
 use tracing::field::{Field, Visit};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 
 #[test]
 fn every_metric_is_recorded_under_its_name() {
@@ -18,6 +20,7 @@ fn every_metric_is_recorded_under_its_name() {
         succeed_at_the_third();
         exhaust();
         meet_an_open_breaker();
+        refresh();
     });
     let lines: Vec<String> = snapshotter
         .snapshot()
@@ -38,6 +41,7 @@ fn every_metric_is_recorded_under_its_name() {
     has("holdoff_retry_retries_total{operation=card.charge,attempt=1,class=rate-limited} 1");
     has("holdoff_retry_retries_total{operation=card.charge,attempt=2,class=rate-limited} 1");
     has("holdoff_retry_retries_total{operation=card.charge,attempt=1,class=transient} 1");
+    has("holdoff_retry_retries_total{operation=card.refresh,attempt=1,class=unauthorized} 1");
     has("holdoff_retry_success_total{operation=card.charge,attempt=3} 1");
     has("holdoff_retry_stopped_total{operation=card.charge,reason=exhausted} 2");
     has("holdoff_retry_stopped_total{operation=card.charge,reason=breaker_open} 1");
@@ -60,8 +64,33 @@ fn logs_carry_the_fields_and_never_the_error() {
     let first = "operation=card.charge operation_id=id-7 attempt=1 class=rate-limited";
     assert!(text.contains(first), "{text}");
     assert!(text.contains("delay_ms=2"), "{text}");
-    assert!(text.contains("error_type=&str reason=exhausted"), "{text}");
+    assert!(text.contains("error.type=&str reason=exhausted"), "{text}");
     assert!(!text.contains("hunter2"), "{text}");
+}
+
+/// A span with the field of OpenTelemetry learns the number of the repetition.
+#[tokio::test(start_paused = true)]
+async fn the_callers_span_has_the_resend_count() {
+    let lines = Lines::default();
+    let subscriber = tracing_subscriber::registry().with(Records(lines.clone()));
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
+    let mut answers = [Err(SECRET), Err(SECRET), Ok(())].into_iter();
+    let call = || std::future::ready(answers.next().unwrap());
+    let span = tracing::info_span!("fetch", http.request.resend_count = tracing::field::Empty);
+    call.retry(&quick(5)).when(|_| true).instrument(span).await.unwrap();
+    assert_eq!(*lines.0.lock().unwrap(), ["http.request.resend_count=1 ", "http.request.resend_count=2 "]);
+}
+
+/// Collects the fields that spans record.
+struct Records(Lines);
+
+impl<S: tracing::Subscriber> Layer<S> for Records {
+    fn on_record(&self, _: &tracing::span::Id, values: &tracing::span::Record<'_>, _: Context<'_, S>) {
+        let mut line = Line(String::new());
+        values.record(&mut line);
+        self.0.0.lock().unwrap().push(line.0);
+    }
 }
 
 /// Collects every event as one line.
@@ -115,26 +144,28 @@ pub(crate) fn succeed_at_the_third() {
         calls.set(calls.get() + 1);
         if calls.get() < 3 { Err((calls.get(), SECRET)) } else { Ok(()) }
     };
-    Retry::new(&policy)
-        .operation("card.charge")
-        .operation_id("id-7")
-        .classify(classify)
-        .run_blocking(call)
-        .unwrap();
+    let retry = Retry::new(&policy).operation("card.charge");
+    blocking::retry(&retry, call).operation_id("id-7").classify(classify).call().unwrap();
 }
 
 pub(crate) fn exhaust() {
-    let policy = quick(2);
-    let retry = Retry::new(&policy).operation("card.charge").classify(|_: &&str| Failure::transient());
-    retry.run_blocking(|| Err::<(), _>(SECRET)).unwrap_err();
+    let retry = Retry::new(quick(2)).operation("card.charge");
+    blocking::retry(&retry, || Err::<(), _>(SECRET)).when(|_| true).call().unwrap_err();
 }
 
 /// Opens a breaker by one failure, then receives its refusal.
 pub(crate) fn meet_an_open_breaker() {
     let breaker = SharedBreaker::new(BreakerOptions { min_calls: 1, ..BreakerOptions::default() });
-    let policy = quick(1);
+    let retry = Retry::new(quick(1)).operation("card.charge").breaker(Arc::new(breaker));
     for _ in 0..2 {
-        let retry = Retry::new(&policy).operation("card.charge").classify(|_: &&str| Failure::transient());
-        retry.breaker(&breaker).run_blocking(|| Err::<(), _>(SECRET)).unwrap_err();
+        blocking::retry(&retry, || Err::<(), _>(SECRET)).when(|_| true).call().unwrap_err();
     }
+}
+
+/// Is refused once, refreshes the credential, and succeeds.
+fn refresh() {
+    let (refresher, calls) = (Arc::new(blocking::Refresher::new(|| Ok(()))), Cell::new(0));
+    let retry = Retry::new(quick(2)).operation("card.refresh").refresh_blocking(refresher);
+    let call = || if calls.replace(1) == 0 { Err(()) } else { Ok(()) };
+    blocking::retry(&retry, call).classify(|(): &()| Failure::new(Class::Unauthorized)).call().unwrap();
 }

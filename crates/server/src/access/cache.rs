@@ -11,8 +11,8 @@ use crate::{Error, clock};
 
 /// How long a token is accepted without a lookup. After this time every daemon refuses a revoked token.
 const FRESH_FOR: Duration = Duration::from_secs(1);
-/// How long the cache remembers that a token was valid. Such a token is exempt from the limit on invalid tokens of its
-/// address, which other clients may share.
+/// How long the cache remembers that a token was valid. Such a token does not wait for the lookups of unknown tokens
+/// from its address, which other clients may share.
 const REMEMBERED_FOR: Duration = Duration::from_secs(600);
 /// The resolution of a token's last use.
 const USED_AT_RESOLUTION: Duration = Duration::from_secs(60);

@@ -28,6 +28,13 @@ impl Caller {
 
     /// Returns the namespace that a query is confined to, or `None` if it covers all namespaces.
     pub(crate) fn namespace_filter(&self, named: Option<String>) -> Result<Option<String>, Problem> {
+        // No store keeps such a namespace, Postgres not even in a query.
+        if named.as_deref().is_some_and(|name| name.chars().any(char::is_control)) {
+            return Err(Problem::new(
+                Kind::InvalidQuery,
+                "namespace: expected a name without control characters",
+            ));
+        }
         match (self.own_namespace(), named) {
             (None, named) => Ok(named),
             (Some(mine), None) => Ok(Some(mine.to_owned())),

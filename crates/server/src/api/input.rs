@@ -9,7 +9,7 @@ use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Path, Reque
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
-use holdoff_policy::parse_duration;
+use holdoff_policy::{is_unprintable, parse_duration};
 use holdoff_work::{StepId, TaskId};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
@@ -170,8 +170,10 @@ impl<'de> Deserialize<'de> for HumanDuration {
 /// Checks a name or another short text: every store must be able to keep it, and a log to show it.
 pub(super) fn check_text(what: &str, text: &str, max_chars: usize) -> Result<(), String> {
     let length = text.chars().count();
-    if length > max_chars || text.chars().any(char::is_control) {
-        return Err(format!("{what}: expected at most {max_chars} characters, without control characters"));
+    if length > max_chars || text.chars().any(is_unprintable) {
+        return Err(format!(
+            "{what}: expected at most {max_chars} characters, without control or bidi characters"
+        ));
     }
     Ok(())
 }

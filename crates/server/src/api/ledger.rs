@@ -58,6 +58,20 @@ fn node(app: &App, namespace: &str) -> Result<Node, Problem> {
     local_ledgers(app, namespace)?.node(namespace)
 }
 
+/// Returns the name of the ledger that a request concerns. The ledger with the daemons' locks belongs to no namespace:
+/// its history has the locks of all namespaces, and its members grant them.
+fn ledger_name(app: &App, caller: &Caller, named: Option<String>) -> Result<String, Problem> {
+    let name = caller.namespace(named)?;
+    if app.may_see_ledger(caller, &name) {
+        return Ok(name);
+    }
+    let detail = format!(
+        "the daemons keep their locks in the ledger {name:?}, so it belongs to no namespace; this request needs an API \
+         token for all namespaces"
+    );
+    Err(Problem::new(Kind::Forbidden, detail))
+}
+
 /// How long the result of a verification is reused, so that many requests cause one verification.
 const VERIFICATION_MAX_AGE: Duration = Duration::from_secs(1);
 
@@ -82,7 +96,7 @@ struct LedgerName {
     responses((status = 200, description = "The names.", body = LedgerList)))]
 async fn ledgers(State(app): State<App>, caller: Caller) -> Json<LedgerList> {
     let mut names = app.ledgers.as_ref().map(|ledgers| ledgers.names()).unwrap_or_default();
-    names.retain(|(namespace, _)| caller.may_see(namespace));
+    names.retain(|(name, _)| app.may_see_ledger(&caller, name));
     let view = |(namespace, joined)| LedgerName { namespace, joined };
     Json(LedgerList { items: names.into_iter().map(view).collect() })
 }
@@ -100,7 +114,7 @@ async fn show(
     caller: Caller,
     Query(ledger): Query<LedgerRef>,
 ) -> Result<Json<LedgerView>, Problem> {
-    let namespace = caller.namespace(ledger.namespace)?;
+    let namespace = ledger_name(&app, &caller, ledger.namespace)?;
     let ledgers = local_ledgers(&app, &namespace)?;
     Ok(Json(match ledgers.find(&namespace)? {
         Some(node) => LedgerView::joined(ledgers, &status(&node).await?),
@@ -134,7 +148,7 @@ async fn read(
     caller: Caller,
     JsonBody(mut form): JsonBody<ReadForm>,
 ) -> Result<Json<ReadResult>, Problem> {
-    let node = node(&app, &caller.namespace(form.namespace.take())?)?;
+    let node = node(&app, &ledger_name(&app, &caller, form.namespace.take())?)?;
     let (goal, timeout) = (form.goal()?, form.timeout()?);
     let (index, answer) = node.read(goal, form.consistency.into(), timeout).await?;
     let result = match &answer {
@@ -177,7 +191,7 @@ async fn value(
     KeyPath(key): KeyPath,
     Query(query): Query<ValueQuery>,
 ) -> Result<Json<ValueResult>, Problem> {
-    let node = node(&app, &caller.namespace(query.namespace)?)?;
+    let node = node(&app, &ledger_name(&app, &caller, query.namespace)?)?;
     let invalid = |why: String| Problem::new(Kind::InvalidQuery, why);
     let get = Either::Second(vec![Command::Get(read_key(key.clone()).map_err(invalid)?)]);
     let (index, answer) = node.read(get, query.consistency.into(), default_wait()).await?;
@@ -216,7 +230,7 @@ async fn verify(
     caller: Caller,
     Query(ledger): Query<LedgerRef>,
 ) -> Result<Json<VerificationView>, Problem> {
-    let namespace = caller.namespace(ledger.namespace)?;
+    let namespace = ledger_name(&app, &caller, ledger.namespace)?;
     let ledgers = local_ledgers(&app, &namespace)?;
     let verified = ledgers.verified(&ledgers.node(&namespace)?, VERIFICATION_MAX_AGE).await?;
     let (first, last, certified) = (verified.first.0, verified.last.0, verified.certified.0);
@@ -271,7 +285,7 @@ async fn history(
     caller: Caller,
     Query(query): Query<HistoryQuery>,
 ) -> Result<Json<HistoryPage>, Problem> {
-    let node = node(&app, &caller.namespace(query.namespace)?)?;
+    let node = node(&app, &ledger_name(&app, &caller, query.namespace)?)?;
     let limit = list::limit(query.limit)? as usize;
     let (mut entries, mut bytes, mut after) = (Vec::new(), 0, Slot(query.after));
     while entries.len() < limit && bytes < MAX_PAGE_BYTES {
@@ -341,7 +355,7 @@ async fn events(
     headers: HeaderMap,
     Query(query): Query<EventsQuery>,
 ) -> Result<Response, Problem> {
-    let node = node(&app, &caller.namespace(query.namespace)?)?;
+    let node = node(&app, &ledger_name(&app, &caller, query.namespace)?)?;
     let permit = app.events.acquire_permit()?;
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
     let now = node.watch_status().borrow().head.index;
@@ -353,8 +367,7 @@ async fn events(
 async fn forward(node: Node, after: Slot, mut token: TokenWatch, sender: mpsc::Sender<Bytes>) {
     let mut entries = node.subscribe(after);
     let mut text = event("ready", &serde_json::json!({ "after": after.0 }));
-    // The stream ends when the caller's token ends.
-    while sender.send(text).await.is_ok() && token.is_valid().await {
+    while token.send(&sender, text).await {
         text = match tokio::time::timeout(HEARTBEAT, entries.next()).await {
             Ok(Ok(Ok(page))) => {
                 let entry = serde_json::to_string(&EntryView::from(&page)).unwrap_or_default();
@@ -363,8 +376,7 @@ async fn forward(node: Node, after: Slot, mut token: TokenWatch, sender: mpsc::S
             Ok(Ok(Err(first))) => event("missed", &serde_json::json!({ "first": first.0 })),
             Ok(Err(why)) => {
                 let last = event("stopped", &serde_json::json!({ "reason": why.to_string() }));
-                // The listener may have disconnected.
-                let _ = sender.send(last).await;
+                token.send(&sender, last).await;
                 return;
             }
             Err(_) => HEARTBEAT_COMMENT,

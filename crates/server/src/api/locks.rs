@@ -20,6 +20,7 @@ use super::input::{BodyRules, HumanDuration, JsonBody, Query};
 use super::list::{self, ListPage};
 use crate::access::Caller;
 use crate::app::App;
+use crate::events::TokenWatch;
 use crate::problem::{Kind, Problem, ProblemBody};
 use crate::schema::{DurationText, TokenText};
 use crate::token_store::AuditEvent;
@@ -301,7 +302,11 @@ async fn acquire(
     if let Some(name) = form.name.take() {
         acquire = acquire.name(name);
     }
-    let handover = acquire.acquire_detached().await?;
+    let mut token = TokenWatch::of(&app, &caller);
+    let handover = tokio::select! {
+        granted = acquire.acquire_detached() => granted?,
+        () = token.ended() => return Err(Problem::new(Kind::Unauthorized, "the API token ended while the request waited")),
+    };
     let lease = handover.lease();
     let granted = GrantedLock {
         namespace: lease.key().namespace(),

@@ -72,7 +72,7 @@ struct StepsQuery {
     stale_after: Option<HumanDuration>,
     /// Only steps with this text in the name or the last message.
     text: Option<String>,
-    /// Whether to include payloads. A page then has at most 50 steps.
+    /// Whether to include payloads and outputs. A page then has at most 50 steps.
     #[serde(default)]
     payloads: bool,
     /// The maximum number of items on the page.
@@ -162,8 +162,7 @@ async fn list(
     if let Some(after) = list::parse_cursor(query.cursor.as_deref(), |end| end.parse::<StepId>().ok())? {
         page_request = page_request.after(after);
     }
-    let payloads = query.payloads;
-    if payloads {
+    if query.payloads {
         page_request = page_request.with_payloads();
     }
     let mut filter = query.filter(caller)?;
@@ -171,7 +170,7 @@ async fn list(
     let steps = app.work.list(&filter, &page_request).await?;
     let is_full = steps.len() >= limit as usize;
     let end = steps.last().filter(|_| is_full).map(|step| step.id.to_string());
-    let shown = steps.iter().map(|step| StepView::new(step, payloads)).collect();
+    let shown = steps.iter().map(StepView::new).collect();
     Ok(Json(ListPage::new(shown, end)).into_response())
 }
 
@@ -186,7 +185,7 @@ async fn list(
 async fn step(State(app): State<App>, caller: Caller, StepPath(id): StepPath) -> Result<Response, Problem> {
     let (task, step) = find_step(&app, &caller, id).await?;
     let attempts = task.attempts.iter().filter(|attempt| attempt.step == id).map(AttemptView::new).collect();
-    let shown = StepWithAttempts { step: StepView::new(&step, true), attempts };
+    let shown = StepWithAttempts { step: StepView::new(&step), attempts };
     Ok(([(ETAG, etag(&step))], Json(shown)).into_response())
 }
 

@@ -130,7 +130,7 @@ async fn tasks(
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct TaskQuery {
-    /// Whether to include payloads.
+    /// Whether to include payloads and outputs.
     #[serde(default)]
     payloads: bool,
 }
@@ -147,8 +147,9 @@ async fn task(
 ) -> Result<Response, Problem> {
     // A task of another namespace is not found.
     let is_visible = |task: &TaskRecord| task.steps.iter().all(|step| caller.may_see(&step.namespace));
-    let Some(record) = app.work.task(id).await?.filter(is_visible) else { return Err(no_such_task(id)) };
-    Ok(Json(TaskView::new(&record, query.payloads)).into_response())
+    let record = if query.payloads { app.work.task(id).await? } else { app.work.task_outline(id).await? };
+    let Some(record) = record.filter(is_visible) else { return Err(no_such_task(id)) };
+    Ok(Json(TaskView::new(&record)).into_response())
 }
 
 fn no_such_task(id: TaskId) -> Problem {

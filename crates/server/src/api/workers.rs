@@ -22,6 +22,7 @@ use utoipa_axum::routes;
 use super::input::{HumanDuration, JsonBody, check_text};
 use crate::access::Caller;
 use crate::app::App;
+use crate::events::TokenWatch;
 use crate::problem::{Kind, Problem, ProblemBody, jittered_retry_after};
 use crate::schema::{ClassWord, DurationText, OutcomeWord, StepIdText};
 use crate::view::encode;
@@ -219,8 +220,15 @@ async fn claim(
         claimer.claim(limit, lease).await?
     } else {
         let _permit = app.pull_workers.acquire_permit()?;
-        // A stopping daemon ends the long poll, and claims no step that it does not deliver.
-        claimer.claim_until(limit, lease, wait, app.stopping.cancelled()).await?
+        let mut token = TokenWatch::of(&app, &caller);
+        // A stopping daemon and the end of the token end the long poll, which then claims no step.
+        let is_over = async {
+            tokio::select! {
+                () = app.stopping.cancelled() => {}
+                () = token.ended() => {}
+            }
+        };
+        claimer.claim_until(limit, lease, wait, is_over).await?
     };
     Ok(Json(ClaimedSteps { items: claims.iter().map(ClaimedStepView::new).collect() }).into_response())
 }
@@ -306,11 +314,13 @@ struct CompleteForm {
     #[schema(value_type = StepIdText)]
     step: String,
     token: u64,
-    /// The output as JSON.
+    /// The output as JSON. If it exceeds `work.max_output`, it is dropped, and a note on the step says so.
     #[schema(value_type = Option<serde_json::Value>)]
     output: Option<Box<RawValue>>,
     /// The alternative for other bytes, in base64.
     output_base64: Option<String>,
+    /// The size in bytes of an output that the worker has dropped, because this request was answered with 413.
+    dropped_bytes: Option<u64>,
 }
 
 /// A report of failure.
@@ -378,13 +388,12 @@ async fn complete(
     JsonBody(form): JsonBody<CompleteForm>,
 ) -> Result<Json<ReportReceipt>, Problem> {
     let output = output(form.output, form.output_base64)?;
-    let (size, limit) = (output.as_bytes().len(), app.work.settings().max_output);
-    if size > limit {
-        let detail = format!("the output has {size} bytes, and the limit is {limit} (work.max_output)");
-        return Err(Problem::new(Kind::TooLarge, detail));
-    }
     let (claimer, claim) = find_claim(&app, &caller, &form.step, form.token).await?;
-    respond(&claim, claimer.complete(&claim, output).await?)
+    let completed = match form.dropped_bytes {
+        Some(size) => claimer.complete_without_output(&claim, size).await,
+        None => claimer.complete(&claim, output).await,
+    };
+    respond(&claim, completed?)
 }
 
 /// Reports that a step has failed. The policy decides about a retry.

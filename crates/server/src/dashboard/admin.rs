@@ -56,6 +56,12 @@ pub(super) async fn create_token(
     Extension(auth): Extension<Arc<Auth>>,
     form: String,
 ) -> Result<Response, Problem> {
+    if auth.is_open() {
+        // Any program on this machine reaches an open daemon, and a token outlives the day when tokens become required.
+        let detail = "this daemon requires no API token, so it creates none; create one with `holdoff token create` and the \
+                      daemon's --store or --data";
+        return Err(Problem::new(Kind::Forbidden, detail));
+    }
     let form = PageQuery::read(&form);
     let issued = match new_token(&form) {
         Ok(new) => app.token_store.issue(&new).await.map_err(|source| match source {

@@ -104,7 +104,8 @@ pub(super) async fn ledger(State(app): State<App>, visitor: Visitor) -> Result<R
         Some(ledgers) => ledgers.names().into_iter().map(|(name, _)| name).collect(),
         None => Vec::new(),
     };
-    let names: Vec<String> = names.into_iter().filter(|name| visitor.caller.may_see(name)).collect();
+    let names: Vec<String> =
+        names.into_iter().filter(|name| app.may_see_ledger(&visitor.caller, name)).collect();
     let default_ledger =
         || names.iter().find(|name| *name == PolicySet::DEFAULT_NAMESPACE).or(names.first()).cloned();
     let chosen = named

@@ -38,6 +38,7 @@ pub(crate) async fn render_problems(State(app): State<App>, request: Request, ne
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     let asked = request.uri().path_and_query().map_or_else(String::new, ToString::to_string);
     let has_token = bearer(request.headers()).is_some();
+    let expired_cookie = session::expired_cookie(&app, request.headers());
     let response = if is_read || has_token || is_same_origin(request.headers()) {
         next.run(request).await
     } else {
@@ -53,7 +54,7 @@ pub(crate) async fn render_problems(State(app): State<App>, request: Request, ne
         let detail =
             "your session has ended, and nothing was done; log in and submit the form again".to_owned();
         let mut page = problem_page(&app, &response, ProblemText { title: "Log in again", detail });
-        if let Ok(expired_cookie) = session::expired_cookie(&app).parse() {
+        if let Ok(expired_cookie) = expired_cookie.parse() {
             page.headers_mut().insert(SET_COOKIE, expired_cookie);
         }
         return page;
@@ -87,7 +88,7 @@ fn accepts_html(headers: &HeaderMap) -> bool {
 }
 
 /// Returns whether the request comes from a page of this daemon.
-fn is_same_origin(headers: &HeaderMap) -> bool {
+pub(crate) fn is_same_origin(headers: &HeaderMap) -> bool {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     if let Some(site) = text("sec-fetch-site") {
         return site == "same-origin";

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use askama::Template;
 use axum::Extension;
+use axum::body::{Body, to_bytes};
 use axum::extract::State;
 use axum::http::header::{COOKIE, SET_COOKIE};
 use axum::http::{HeaderMap, StatusCode};
@@ -18,10 +19,16 @@ use super::query::PageQuery;
 use crate::access::{Auth, Caller, PeerIp};
 use crate::app::App;
 use crate::clock;
-use crate::problem::{Problem, ProblemText};
+use crate::problem::{Kind, Problem, ProblemText};
 use crate::token_store::NewToken;
 
-const COOKIE_NAME: &str = "holdoff_session";
+/// A browser accepts a cookie with one of these prefixes over TLS only; one with `__Host-` only from this host, for all
+/// of its paths. Therefore neither another host of the domain nor plain HTTP can plant a session.
+const COOKIE_NAMES: [&str; 3] = ["holdoff_session", "__Secure-holdoff_session", "__Host-holdoff_session"];
+/// The maximum size of the form of a login, in bytes: a stranger may send it.
+const MAX_FORM_BYTES: usize = 4096;
+/// The time within which the form of a login must arrive.
+const FORM_TIMEOUT: Duration = Duration::from_secs(5);
 /// The lifetime of a session.
 const SESSION_LIFETIME: Duration = Duration::from_secs(12 * 60 * 60);
 
@@ -33,11 +40,26 @@ struct Login {
     wrong: Option<String>,
 }
 
+/// Returns whether the browser's connection uses TLS: to the daemon, or to a proxy in front of it.
+pub(crate) fn is_encrypted(has_tls: bool, headers: &HeaderMap) -> bool {
+    has_tls || headers.get("x-forwarded-proto").is_some_and(|scheme| scheme == "https")
+}
+
+/// Returns the name of the session's cookie under this path prefix.
+pub(crate) fn cookie_name(is_encrypted: bool, base: &str) -> &'static str {
+    let [plain, secure, host] = COOKIE_NAMES;
+    match (is_encrypted, base) {
+        (false, _) => plain,
+        (true, "") => host,
+        (true, _) => secure,
+    }
+}
+
 /// Returns the session token of a request's cookies.
-pub(crate) fn cookie(headers: &HeaderMap) -> Option<&str> {
+pub(crate) fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     let all = headers.get_all(COOKIE).iter().filter_map(|cookies| cookies.to_str().ok());
     let mut pairs = all.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.find(|(name, _)| *name == COOKIE_NAME).map(|(_, value)| value).filter(|value| !value.is_empty())
+    pairs.find(|(named, _)| *named == name).map(|(_, value)| value).filter(|value| !value.is_empty())
 }
 
 /// Shows the login form.
@@ -61,11 +83,16 @@ pub(super) async fn log_in(
     Extension(auth): Extension<Arc<Auth>>,
     peer: Option<Extension<PeerIp>>,
     headers: HeaderMap,
-    form: String,
+    body: Body,
 ) -> Result<Response, Problem> {
-    let form = PageQuery::read(&form);
+    let peer = peer.map(|Extension(peer)| peer);
+    let Some(_place) = auth.enter_login(peer) else {
+        let detail = "too many logins from this address are in progress";
+        return Err(Problem::new(Kind::TooManyRequests, detail).retry_after(FORM_TIMEOUT));
+    };
+    let form = PageQuery::read(&read_form(body).await?);
     let next = form.get("next").to_owned();
-    let token = match auth.login(form.get("token"), peer.map(|Extension(peer)| peer)).await {
+    let token = match auth.login(form.get("token"), peer).await {
         Ok(token) => token,
         Err(refusal) => return Ok(login_failed(&visitor, next, refusal.into_response())),
     };
@@ -75,6 +102,23 @@ pub(super) async fn log_in(
     tracing::info!(who = token.name, "logged in");
     let cookie = set_cookie(&app, &headers, &session.token, left);
     Ok(([(SET_COOKIE, cookie)], Redirect::to(&format!("{}{}", app.base, safe_path(&next)))).into_response())
+}
+
+async fn read_form(body: Body) -> Result<String, Problem> {
+    let reading = tokio::time::timeout(FORM_TIMEOUT, to_bytes(body, MAX_FORM_BYTES)).await;
+    let late = |_| {
+        Problem::new(
+            Kind::InvalidBody,
+            format!("the form did not arrive within {} s", FORM_TIMEOUT.as_secs()),
+        )
+    };
+    let unread = |_| {
+        Problem::new(
+            Kind::TooLarge,
+            format!("the form exceeds {MAX_FORM_BYTES} bytes, or arrived incomplete"),
+        )
+    };
+    Ok(String::from_utf8_lossy(&reading.map_err(late)?.map_err(unread)?).into_owned())
 }
 
 /// Renders the login page again, with the error. The page does not repeat the submitted token.
@@ -111,16 +155,17 @@ pub(super) async fn log_out(
 }
 
 /// Returns the `Set-Cookie` value that deletes the session's cookie.
-pub(super) fn expired_cookie(app: &App) -> String {
-    set_cookie(app, &HeaderMap::new(), "", Duration::ZERO)
+pub(super) fn expired_cookie(app: &App, headers: &HeaderMap) -> String {
+    set_cookie(app, headers, "", Duration::ZERO)
 }
 
 fn set_cookie(app: &App, headers: &HeaderMap, value: &str, max_age: Duration) -> String {
-    let has_tls = app.has_tls || headers.get("x-forwarded-proto").is_some_and(|scheme| scheme == "https");
+    let is_encrypted = is_encrypted(app.has_tls, headers);
+    let name = cookie_name(is_encrypted, &app.base);
     let path = if app.base.is_empty() { "/" } else { &app.base };
-    let secure = if has_tls { "; Secure" } else { "" };
+    let secure = if is_encrypted { "; Secure" } else { "" };
     let seconds = max_age.as_secs();
-    format!("{COOKIE_NAME}={value}; Path={path}; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}")
+    format!("{name}={value}; Path={path}; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}")
 }
 
 /// Returns the path to go to after the login. Only paths of this daemon are accepted, so that a link to the login
@@ -156,7 +201,7 @@ mod tests {
         let find = |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(COOKIE, text.parse().unwrap());
-            cookie(&headers).map(str::to_owned)
+            cookie(&headers, "holdoff_session").map(str::to_owned)
         };
         assert_eq!(find("a=b; holdoff_session=x_y").as_deref(), Some("x_y"));
         assert_eq!(find("holdoff_session="), None);

@@ -7,8 +7,9 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use holdoff_policy::Class;
-use holdoff_work::{AttemptRecord, Format, Moment, Payload, QueueStats, StepRecord, StepState};
+use holdoff_work::{
+    AttemptRecord, DelaySource, FailureReason, Format, Moment, Payload, QueueStats, StepRecord, StepState,
+};
 use serde_json::value::RawValue;
 
 use super::chrome::{Chrome, Visitor, render};
@@ -113,13 +114,16 @@ fn describe_next(step: &StepRecord, chrome: &Chrome, is_paused: bool) -> String 
             format!("A worker holds it. Without a heartbeat, the step is rescued {}.", chrome.ago(&due))
         }
         (StepState::Running, None) => "The lease of its worker has expired: the step is rescued.".to_owned(),
-        (StepState::Failed, _) if step.class.as_deref() == Some(Class::Permanent.name()) => format!(
-            "Failed for good after {failures}: the other side rejected it permanently, and would most likely reject it again. \
-             Correct the request or the other side, then retry."
-        ),
-        (StepState::Failed, _) => {
-            format!("Failed for good after {failures}. An operator can retry it.")
-        }
+        (StepState::Failed, _) => match step.reason {
+            Some(FailureReason::Permanent) => format!(
+                "Failed for good after {failures}: the failure is permanent, and would most likely recur. Correct the request \
+                 or the other side, then retry."
+            ),
+            Some(reason) => {
+                format!("Failed for good after {failures}: {}. An operator can retry it.", reason.describe())
+            }
+            None => format!("Failed for good after {failures}. An operator can retry it."),
+        },
         (StepState::Conflicted, _) => "In conflict: an operator must resolve it.".to_owned(),
         (StepState::Succeeded, _) => "Succeeded.".to_owned(),
         _ => "Ended: it will not run again.".to_owned(),

@@ -21,8 +21,8 @@ use crate::token_store::TokenStore;
 
 /// The interval between heartbeats of an idle stream, by which both sides detect a broken connection.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(15);
-/// The interval between checks that the listener's token is still valid.
-const TOKEN_CHECK_INTERVAL: Duration = Duration::from_secs(2);
+/// How long the result of a check of a caller's token is reused.
+const TOKEN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The number of messages buffered for the connection.
 const BUFFER: usize = 16;
 
@@ -57,7 +57,7 @@ pub(crate) fn stream_response<F: Future<Output = ()> + Send + 'static>(
     (headers, Body::new(StreamBody(receiver))).into_response()
 }
 
-/// The token of a long-lived stream. The stream ends with it.
+/// The token of a caller that waits, or listens to a stream. The wait and the stream end with it.
 #[derive(Default)]
 pub(crate) struct TokenWatch {
     api_token: Option<(TokenStore, String)>,
@@ -70,8 +70,23 @@ impl TokenWatch {
         Self { api_token, checked_at: clock::now() }
     }
 
+    /// Sends a message to a listener, if its token is still valid. Returns false if the stream is over.
+    pub(crate) async fn send(&mut self, sender: &mpsc::Sender<Bytes>, message: Bytes) -> bool {
+        self.is_valid().await && sender.send(message).await.is_ok()
+    }
+
+    /// Completes when the token is not valid any more; never for a caller without a token. Cancel-safe.
+    pub(crate) async fn ended(&mut self) {
+        if self.api_token.is_none() {
+            std::future::pending::<()>().await;
+        }
+        while self.is_valid().await {
+            tokio::time::sleep(TOKEN_CHECK_INTERVAL).await;
+        }
+    }
+
     /// Returns whether the token is still valid, as of the last check.
-    pub(crate) async fn is_valid(&mut self) -> bool {
+    async fn is_valid(&mut self) -> bool {
         let Some((token_store, id)) = &self.api_token else { return true };
         if clock::now().saturating_sub(self.checked_at) < TOKEN_CHECK_INTERVAL {
             return true;
@@ -87,14 +102,14 @@ async fn forward(subscription: Subscription, sender: mpsc::Sender<Bytes>, first:
     while !*is_primed.borrow_and_update() {
         let is_over = match tokio::time::timeout(HEARTBEAT, is_primed.changed()).await {
             Ok(changed) => changed.is_err(),
-            Err(_) => sender.send(HEARTBEAT_COMMENT).await.is_err(),
+            Err(_) => !token.send(&sender, HEARTBEAT_COMMENT).await,
         };
         if is_over {
             return;
         }
     }
     let mut text = Bytes::from_static(first.as_bytes());
-    while sender.send(text).await.is_ok() {
+    while token.send(&sender, text).await {
         text = match tokio::time::timeout(HEARTBEAT, events.recv()).await {
             Ok(Ok(event)) if detail == EventDetail::KindsOnly => {
                 format!("event: changed\ndata: {}\n\n", event.name).into()
@@ -106,10 +121,6 @@ async fn forward(subscription: Subscription, sender: mpsc::Sender<Bytes>, first:
             Ok(Err(RecvError::Closed)) => return,
             Err(_) => HEARTBEAT_COMMENT,
         };
-        // The stream ends when the listener's token ends.
-        if !token.is_valid().await {
-            return;
-        }
     }
 }
 

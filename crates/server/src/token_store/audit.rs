@@ -1,5 +1,6 @@
 //! The audit log.
 
+use holdoff_policy::is_unprintable;
 use holdoff_work::Moment;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -34,7 +35,7 @@ impl AuditEvent {
     pub fn new(action: impl Into<String>, object: impl Into<String>) -> Self {
         let object: String = object.into();
         let object =
-            object.chars().filter(|character| !character.is_control()).take(MAX_OBJECT_CHARS).collect();
+            object.chars().filter(|character| !is_unprintable(*character)).take(MAX_OBJECT_CHARS).collect();
         Self { action: action.into(), object, count: 1, ..Self::default() }
     }
 

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use holdoff_policy::as_micros_i64;
-use holdoff_sql::postgres::PoolOptions;
-use holdoff_sql::{Component, Migration};
+use holdoff_sql::postgres::{Pool, PoolOptions};
+use holdoff_sql::{Component, Migration, SchemaChange};
 use holdoff_work::Moment;
-use sqlx::{AssertSqlSafe, FromRow, PgPool};
+use sqlx::{AssertSqlSafe, FromRow};
 
 use super::rows::{self, Columns, EntryRow, SecretRow, TokenRow, number, sql_error};
 use super::{
@@ -17,32 +17,40 @@ use super::{
 const COMPONENT: Component = Component {
     table: "holdoff.server_migrations",
     migrations: &[
-        Migration { version: 3, breaks_before: 3, sql: include_str!("postgres.sql") },
-        Migration { version: 4, breaks_before: 3, sql: include_str!("sessions_postgres.sql") },
+        Migration {
+            version: 3,
+            breaks_before: 3,
+            change: SchemaChange::Statements(include_str!("postgres.sql")),
+        },
+        Migration {
+            version: 4,
+            breaks_before: 3,
+            change: SchemaChange::Statements(include_str!("sessions_postgres.sql")),
+        },
     ],
 };
 
 /// The settings of every connection. The tables are small and callers wait for them, so the timeouts are short.
-const SESSION: &str = "set time zone 'UTC';
-    set lock_timeout = '5s';
-    set statement_timeout = '20s';
-    set idle_in_transaction_session_timeout = '60s';
-    set jit = off";
+const SETTINGS: &[&str] = &[
+    "time zone 'UTC'",
+    "lock_timeout = '5s'",
+    "statement_timeout = '20s'",
+    "idle_in_transaction_session_timeout = '60s'",
+    "jit = off",
+];
 
 /// The pool is small: each daemon looks up a token that it serves once a second.
-const CONNECTIONS: PoolOptions = PoolOptions { session: SESSION, min: 0, max: 4 };
+const CONNECTIONS: PoolOptions = PoolOptions { settings: SETTINGS, min: 0, max: 4 };
 
 #[derive(Debug)]
 pub(super) struct Postgres {
-    pool: PgPool,
+    pool: Pool,
 }
 
 impl Postgres {
     pub(super) async fn open(url: &str) -> Result<Self> {
         let pool = CONNECTIONS.open(url).await.map_err(sql_error)?;
-        let mut connection = pool.acquire().await.map_err(sql_error)?;
-        holdoff_sql::postgres::migrate(&mut connection, &COMPONENT).await.map_err(sql_error)?;
-        drop(connection);
+        pool.migrate(&COMPONENT).await.map_err(sql_error)?;
         Ok(Self { pool })
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use holdoff_policy::as_micros_i64;
 use holdoff_sql::sqlite::Database;
-use holdoff_sql::{Component, Migration};
+use holdoff_sql::{Component, Migration, SchemaChange};
 use holdoff_work::Moment;
 use sqlx::{AssertSqlSafe, FromRow};
 
@@ -17,8 +17,16 @@ use super::{
 const COMPONENT: Component = Component {
     table: "holdoff_server_migrations",
     migrations: &[
-        Migration { version: 3, breaks_before: 3, sql: include_str!("sqlite.sql") },
-        Migration { version: 4, breaks_before: 3, sql: include_str!("sessions_sqlite.sql") },
+        Migration {
+            version: 3,
+            breaks_before: 3,
+            change: SchemaChange::Statements(include_str!("sqlite.sql")),
+        },
+        Migration {
+            version: 4,
+            breaks_before: 3,
+            change: SchemaChange::Statements(include_str!("sessions_sqlite.sql")),
+        },
     ],
 };
 

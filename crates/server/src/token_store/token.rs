@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use holdoff_lock::LockKey;
+use holdoff_policy::is_unprintable;
 use holdoff_work::Moment;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -41,9 +42,9 @@ pub struct NewToken {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidToken {
-    /// The name is empty, too long, or contains a control character.
+    /// The name is empty, too long, or contains a control or bidi character.
     #[error(
-        "the name of an API token must have 1 to {MAX_NAME_CHARS} characters, without control characters"
+        "the name of an API token must have 1 to {MAX_NAME_CHARS} characters, without control or bidi characters"
     )]
     Name,
     /// The namespace is invalid.
@@ -82,7 +83,7 @@ impl NewToken {
 
     pub(super) fn validate(&self) -> Result<(), InvalidToken> {
         let length = self.name.chars().count();
-        if !(1..=MAX_NAME_CHARS).contains(&length) || self.name.chars().any(char::is_control) {
+        if !(1..=MAX_NAME_CHARS).contains(&length) || self.name.chars().any(is_unprintable) {
             return Err(InvalidToken::Name);
         }
         if self.expires.is_some_and(|after| after < Duration::from_secs(1) || after > MAX_LIFETIME) {

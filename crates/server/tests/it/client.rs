@@ -60,8 +60,12 @@ async fn a_task_is_submitted_and_awaited() {
     );
 }
 
-/// A proxy that answers 503 to the first request and drops the response to the second.
-async fn trouble_before(daemon: SocketAddr) -> (String, Arc<AtomicUsize>) {
+/// A proxy that answers the first requests with this status, and drops the response to the next ones.
+async fn trouble_before(
+    daemon: SocketAddr,
+    status: &'static str,
+    (refused, dropped): (usize, usize),
+) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let calls = Arc::new(AtomicUsize::new(0));
@@ -69,14 +73,14 @@ async fn trouble_before(daemon: SocketAddr) -> (String, Arc<AtomicUsize>) {
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let call = count.fetch_add(1, Ordering::SeqCst);
-            if call == 0 {
+            if call < refused {
                 let _ = stream.read(&mut [0; 4096]).await;
-                let not_now = b"HTTP/1.1 503 Not now\r\nRetry-After: 0\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-                stream.write_all(not_now).await.unwrap();
+                let rest = "Retry-After: 0\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+                stream.write_all(format!("HTTP/1.1 {status}\r\n{rest}").as_bytes()).await.unwrap();
                 continue;
             }
             let mut behind = TcpStream::connect(daemon).await.unwrap();
-            if call == 1 {
+            if call < refused + dropped {
                 let mut request = [0; 4096];
                 let length = stream.read(&mut request).await.unwrap();
                 behind.write_all(&request[..length]).await.unwrap();
@@ -95,7 +99,7 @@ async fn a_submission_with_a_lost_response_is_accepted_once() {
     let folder = tempfile::tempdir().unwrap();
     let store = format!("sqlite:{}", folder.path().join("work.db").display());
     let daemon = Daemon::start(StoreUrl::new(&store)).await;
-    let (url, calls) = trouble_before(daemon.server.address()).await;
+    let (url, calls) = trouble_before(daemon.server.address(), "503 Not now", (1, 1)).await;
 
     let taken = client(&url).submit(&NewTask::new("mail", json!({ "to": "ada" }))).await.unwrap();
     assert!(!taken.duplicate, "the repeated request returns the submitted task");
@@ -255,6 +259,29 @@ async fn a_pull_worker_drops_a_handler_whose_lease_it_cannot_renew() {
     working.abort();
 }
 
+/// One output is above the limit of outputs, the other above the limit of bodies.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pulled_step_with_an_output_above_the_limit_succeeds() {
+    let daemon = Daemon::start(StoreUrl::new("sqlite::memory:")).await;
+    let client = client(&daemon.url);
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let handler = |step: PulledStep| async move {
+        Ok(json!("x".repeat(serde_json::from_value(step.payload).unwrap())))
+    };
+    let worker = client.worker("w1").operation("mail.ask");
+    let working = tokio::spawn(worker.run(handler, async { stopped.await.unwrap_or(()) }));
+    for size in [300 << 10, 1 << 20] {
+        let asked = client.submit(&NewTask::new("mail.ask", json!(size))).await.unwrap();
+        let done = client.wait(&asked.id).await.unwrap();
+        let (state, note) = (done.state, done.steps[0].message.as_deref().unwrap_or_default());
+        let expected =
+            format!("the output of {} bytes was dropped: the limit is 262144 (work.max_output)", size + 2);
+        assert_eq!((state, note), (TaskState::Succeeded, expected.as_str()));
+    }
+    stop.send(()).unwrap();
+    working.await.unwrap().unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_panic_in_a_pulled_step_is_a_failure() {
     let daemon = Daemon::start(StoreUrl::new("sqlite::memory:")).await;
@@ -269,6 +296,28 @@ async fn a_panic_in_a_pulled_step_is_a_failure() {
     let working = tokio::spawn(worker.run(handler, async { stopped.await.unwrap_or(()) }));
     let done = client.wait(&asked.id).await.unwrap();
     assert_eq!((done.state, done.steps[0].failures), (TaskState::Succeeded, 1));
+    stop.send(()).unwrap();
+    working.await.unwrap().unwrap();
+}
+
+/// The worker's own policy permits one attempt, so that the refusal reaches the worker.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pull_worker_continues_after_too_many_requests() {
+    let daemon = Daemon::start(StoreUrl::new("sqlite::memory:")).await;
+    let (url, calls) = trouble_before(daemon.server.address(), "429 Too Many Requests", (1, 0)).await;
+    let asked = client(&daemon.url).submit(&NewTask::new("mail.ask", json!(1))).await.unwrap();
+    let once = Policy::builder(Growth::constant(Duration::ZERO)).attempts(1).build().unwrap();
+    let worker = Client::builder(&url).policy(once).build().unwrap().worker("w1").operation("mail.ask");
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let handler = |_: PulledStep| async { Ok(json!("asked")) };
+    let mut working = tokio::spawn(worker.run(handler, async { stopped.await.unwrap_or(()) }));
+    let daemon = client(&daemon.url);
+    let done = tokio::select! {
+        done = daemon.wait(&asked.id) => done.unwrap(),
+        ended = &mut working => panic!("the worker ended: {ended:?}"),
+    };
+    assert_eq!(done.state, TaskState::Succeeded);
+    assert!(calls.load(Ordering::SeqCst) > 1, "the first claim was refused");
     stop.send(()).unwrap();
     working.await.unwrap().unwrap();
 }

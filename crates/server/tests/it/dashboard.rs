@@ -55,7 +55,7 @@ async fn every_page_renders(stores: Stores) {
     daemon.until_over(&conflict).await;
     let graph = json!({ "steps": [
         { "name": "pack", "operation": "pack" },
-        { "name": "ship", "operation": "ship", "after": ["pack"] },
+        { "name": "ship", "operation": "ship", "after": ["pack"], "expires_in": "1h" },
     ] });
     let graph = daemon.submit(&graph).await;
     let lock = json!({ "key": "deploy", "name": "ci-7", "lease": "1m" });
@@ -70,11 +70,12 @@ async fn every_page_renders(stores: Stores) {
         ("/tasks", "mail.send"),
         ("/tasks?state=failed", "crm.sync"),
         (&*format!("/tasks/{graph}"), "class=\"edge\""),
+        (&*format!("/steps/{graph}/1"), "start by"),
         ("/steps", "mail.send"),
         ("/steps?state=failed&operation=mail.*&min_failures=1", "1 step"),
         ("/failed", "HTTP 400"),
         ("/conflicts", "HTTP 409"),
-        (&*step, "Failed for good after 1 failure"),
+        (&*step, "Failed for good after 1 failure: the failure is permanent"),
         (&*format!("{step}?payload=shown"), "&#34;n&#34;: 1.5"),
         (&*format!("/conflicts/{conflict}/0"), "Resolve and retry"),
         ("/steps/act?state=failed&action=retry", "Retry 1 step?"),

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::Daemon;
+use crate::support::{Daemon, options};
 
 /// Returns the system's limit on open files of a process, at most a hundred thousand.
 fn most_files() -> u64 {
@@ -220,6 +220,145 @@ async fn slow_clients_delay_no_other_client() {
     };
     tokio::time::timeout(CONDITION_TIMEOUT, ends).await.unwrap();
     assert!([408, 400, 0].contains(&status(&String::from_utf8_lossy(&answer))));
+}
+
+/// Starts a daemon that accepts about this many connections.
+async fn small_daemon(connections: u64, requires_tokens: bool) -> (tempfile::TempDir, Daemon) {
+    let most = most_files();
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = options(StoreUrl::in_directory(folder.path()));
+    options.server.require_tokens = requires_tokens;
+    let limit =
+        |files| setrlimit(Resource::Nofile, Rlimit { current: Some(files), ..getrlimit(Resource::Nofile) });
+    limit(connections * 4 / 3).unwrap();
+    let daemon = Daemon::start_with(options).await;
+    // The daemon reads the limit before it accepts the first connection.
+    assert_eq!(daemon.get("/healthz").await.status(), 200);
+    limit(most).unwrap();
+    (folder, daemon)
+}
+
+/// Checks that the probes and a login page are answered while none of these connections has got a response by timeout.
+async fn assert_answers_before(daemon: &Daemon, stalled: Vec<TcpStream>) {
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!(status(&raw(daemon, &get(path)).await), 200, "{path}");
+    }
+    for stream in stalled {
+        let mut part = [0; 4096];
+        let read = stream.try_read(&mut part).unwrap_or(0);
+        let answer = String::from_utf8_lossy(&part[..read]).into_owned();
+        assert_ne!(status(&answer), 504, "the probes waited for the timeout of other requests: {answer}");
+    }
+}
+
+/// A stranger may send the form of a login, and any client the body of a request. A connection whose body does not come
+/// counts as idle.
+#[tokio::test]
+async fn bodies_that_never_arrive_block_no_client() {
+    for (requires_tokens, path, kind) in
+        [(true, "/login", "application/x-www-form-urlencoded"), (false, "/v1/tasks", "application/json")]
+    {
+        let (_folder, daemon) = small_daemon(150, requires_tokens).await;
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\nsec-fetch-site: same-origin\r\ncontent-type: {kind}\r\n\
+             content-length: 1000\r\n\r\n"
+        );
+        let mut stalled = Vec::new();
+        for _ in 0..250 {
+            let mut stream = connect(&daemon).await;
+            stream.write_all(head.as_bytes()).await.unwrap();
+            stalled.push(stream);
+        }
+        assert_answers_before(&daemon, stalled).await;
+    }
+}
+
+#[tokio::test]
+async fn a_login_has_a_small_body_and_few_places() {
+    let (_folder, daemon) = small_daemon(150, true).await;
+    let login = |length: usize| {
+        format!(
+            "POST /login HTTP/1.1\r\nhost: localhost\r\nsec-fetch-site: same-origin\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
+        )
+    };
+    let large = [login(5000).as_bytes(), &[b'x'; 5000]].concat();
+    let answer = raw(&daemon, &large).await;
+    assert_eq!(status(&answer), 413, "{answer}");
+    let mut waiting = Vec::new();
+    for _ in 0..8 {
+        let mut stream = connect(&daemon).await;
+        stream.write_all(login(10).as_bytes()).await.unwrap();
+        waiting.push(stream);
+    }
+    // The place of a login is taken when its head has arrived.
+    let refused = async {
+        loop {
+            let answer = raw(&daemon, &[login(7).as_bytes(), b"token=x"].concat()).await;
+            if answer.contains("too many logins") {
+                return status(&answer);
+            }
+        }
+    };
+    assert_eq!(tokio::time::timeout(CONDITION_TIMEOUT, refused).await.unwrap(), 429);
+    for mut stream in waiting {
+        let mut answer = String::new();
+        tokio::time::timeout(CONDITION_TIMEOUT, stream.read_to_string(&mut answer)).await.unwrap().unwrap();
+        assert_eq!(status(&answer), 400, "the form must arrive soon: {answer}");
+    }
+}
+
+/// If all connections are busy, the daemon still answers its probes, and refuses other requests at once.
+#[tokio::test]
+async fn probes_always_get_a_place() {
+    let (_folder, daemon) = small_daemon(150, false).await;
+    let claim = json!({ "worker": "w", "operations": ["a"], "wait": "20s" }).to_string();
+    let mut stalled = Vec::new();
+    for _ in 0..150 {
+        let mut stream = connect(&daemon).await;
+        stream.write_all(&post("/v1/workers/claim", claim.as_bytes())).await.unwrap();
+        stalled.push(stream);
+    }
+    let refused = async { while status(&raw(&daemon, &get("/v1/tasks")).await) != 503 {} };
+    tokio::time::timeout(CONDITION_TIMEOUT, refused).await.unwrap();
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!(status(&raw(&daemon, &get(path)).await), 200, "{path}");
+    }
+}
+
+/// Only the daemon's own pages and programs that are no browsers may change anything on a daemon without tokens.
+#[tokio::test]
+async fn an_open_daemon_refuses_other_origins_and_hosts() {
+    let (_folder, daemon) = daemon().await;
+    let id = daemon.submit(&json!({ "operation": "a", "delay": "1h" })).await;
+    let own = daemon.server.address();
+    let cancel = async |headers: &str| {
+        let request = format!(
+            "POST /v1/tasks/{id}/cancel HTTP/1.1\r\n{headers}connection: close\r\ncontent-type: application/json\r\n\
+             content-length: 2\r\n\r\n{{}}"
+        );
+        status(&raw(&daemon, request.as_bytes()).await)
+    };
+    for (headers, expected) in [
+        (format!("host: {own}\r\norigin: http://localhost:3000\r\n"), 403),
+        (format!("host: {own}\r\nsec-fetch-site: same-site\r\n"), 403),
+        (format!("host: {own}\r\norigin: https://evil.example\r\n"), 421),
+        (String::new(), 421),
+        (format!("host: {own}\r\nhost: evil.example\r\n"), 421),
+        (format!("host: {own}\r\nhost: {own}\r\n"), 421),
+        (format!("host: {own}\r\norigin: http://{own}\r\n"), 200),
+    ] {
+        assert_eq!(cancel(&headers).await, expected, "{headers}");
+    }
+    let absolute =
+        b"GET http://evil.example/v1/tasks HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    assert_eq!(status(&raw(&daemon, absolute).await), 421);
+    let form = [("name", "me"), ("scope", "admin")];
+    let form = form_urlencoded::Serializer::new(String::new()).extend_pairs(form).finish();
+    let minting = daemon.client.post(format!("{}/settings/tokens", daemon.url)).body(form);
+    let refused = minting.header("sec-fetch-site", "same-origin").send().await.unwrap();
+    assert_eq!(refused.status(), 403);
+    assert!(refused.text().await.unwrap().contains("holdoff token create"));
+    assert!(daemon.server.token_store().tokens().await.unwrap().is_empty());
 }
 
 /// Opens as many idle connections as the limit on open files permits, ten thousand at most.

@@ -437,6 +437,93 @@ async fn a_namespaced_token_sees_one_ledger() {
     );
 }
 
+/// A stream that was idle when its token was revoked sends nothing more.
+#[tokio::test]
+async fn a_revoked_token_receives_no_event() {
+    let folder = tempfile::tempdir().unwrap();
+    create(&folder.path().join("ledger"), "default").unwrap();
+    let mut options = with_ledgers(&folder);
+    options.server.require_tokens = true;
+    let daemon = Daemon::start_with(options).await;
+    let token_store = daemon.server.token_store();
+    let admin = token_store.issue(&NewToken::new("admin", TokenScope::Admin)).await.unwrap().token;
+    let reader = token_store.issue(&NewToken::new("reader", TokenScope::Read)).await.unwrap();
+    let submit = async |goal: &str| {
+        let url = format!("{}/v1/ledger/transactions", daemon.url);
+        let sent = daemon.client.post(url).bearer_auth(&admin).json(&json!({ "goal": goal })).send().await;
+        answer(sent.unwrap(), 200).await
+    };
+    submit("=> +a(0)").await;
+    let mut streams = Vec::new();
+    for path in ["/v1/ledger/events", "/v1/events", "/live"] {
+        let request = daemon.client.get(format!("{}{path}", daemon.url)).bearer_auth(&reader.token);
+        let mut stream = EventStream::new(request.send().await.unwrap());
+        stream.until("event: ready\n").await;
+        streams.push((path, stream));
+    }
+    assert!(token_store.revoke(&reader.record.id).await.unwrap());
+    // Every daemon refuses a revoked token within two seconds.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let index = submit("=> +a(1)").await["index"].clone();
+    for (path, mut stream) in streams {
+        let rest = async {
+            while let Ok(Some(chunk)) = stream.response.chunk().await {
+                stream.text.push_str(std::str::from_utf8(&chunk).unwrap());
+            }
+        };
+        tokio::time::timeout(CONDITION_TIMEOUT, rest).await.unwrap_or_else(|_| panic!("{path} does not end"));
+        let is_sent = stream.text.contains(&format!("\"index\":{index}"));
+        assert!(!is_sent, "{path} sent an event after the end of its token: {}", stream.text);
+    }
+}
+
+/// A caller with a scope of `work` must not exhaust the memory or the disk of every member.
+#[tokio::test]
+async fn a_full_ledger_refuses_transactions_that_add_to_it() {
+    let folder = tempfile::tempdir().unwrap();
+    create(&folder.path().join("ledger"), "default").unwrap();
+    let mut options = with_ledgers(&folder);
+    let settings = options.ledger.as_mut().unwrap();
+    (settings.ledger.max_state_bytes, settings.ledger.kept_bytes) = (64 << 10, 256 << 10);
+    settings.max_transaction_bytes = 20 << 10;
+    let daemon = Daemon::start_with(options).await;
+    until(&daemon, "default", |status| status["role"] == "leader" && status["members"] != json!([])).await;
+    let put = async |key: &str, value: &str, status: u16| {
+        let body = json!({ "commands": [{ "put": key, "value": value }] });
+        answer(daemon.send("/v1/ledger/transactions", &body).await, status).await
+    };
+    let value = "x".repeat(15_000);
+    for key in ["a", "b", "c", "d"] {
+        put(key, &value, 200).await;
+    }
+    let full = put("e", &value, 507).await;
+    assert_eq!(full["type"], "/problems/ledger-full");
+    assert!(full["detail"].as_str().unwrap().contains("max_state"), "{full}");
+    assert!(full["index"].as_u64() > Some(0), "the history contains the failure: {full}");
+    put("a", &value.replace('x', "y"), 200).await;
+    submit(&daemon, json!({ "commands": [{ "delete": "b" }] })).await;
+    put("e", &value, 200).await;
+
+    let two = json!({ "commands": [{ "put": "c", "value": value }, { "put": "d", "value": value }] });
+    let large = answer(daemon.send("/v1/ledger/transactions", &two).await, 413).await;
+    assert!(large["detail"].as_str().unwrap().contains("max_transaction"), "{large}");
+
+    // Few large entries are compacted as many small ones are.
+    let written = async || {
+        for round in 0..40 {
+            put("a", &value.replace('x', if round % 2 == 0 { "x" } else { "y" }), 200).await;
+        }
+    };
+    written().await;
+    let compacting = async {
+        while daemon.get("/v1/ledger/history?after=0").await.status() != 410 {
+            written().await;
+        }
+    };
+    tokio::time::timeout(CONDITION_TIMEOUT, compacting).await.expect("the history is compacted by its size");
+    daemon.server.shutdown().await;
+}
+
 #[tokio::test]
 async fn ledger_metrics_are_exported() {
     let folder = tempfile::tempdir().unwrap();

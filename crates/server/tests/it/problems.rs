@@ -52,6 +52,7 @@ async fn invalid_submissions_name_the_problem() {
         ),
         (json!({ "operation": "a", "http": { "url": "http://x/", "timeout": "5" } }), "http.timeout: "),
         (json!({ "operation": "a", "delay": "soon" }), "delay: invalid duration \"soon\""),
+        (json!({ "operation": "a", "delay": "2s", "expires_in": "1s" }), "expires 1s after its submission"),
         (json!({ "operation": "a", "priority": 10 }), "priority 10: expected 0"),
         (json!({ "operation": "a", "policy": "missing" }), "policy `missing`, which is not defined"),
         (json!([{ "operation": "a" }, { "operation": 1 }]), "[1].operation: invalid type"),

@@ -1,8 +1,10 @@
 //! Compares every route of the router with `docs/security.md`, and every row of that table with a running daemon.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use holdoff_server::{NewToken, StoreUrl, TokenScope};
+use holdoff_ledger::runtime::{Settings, create};
+use holdoff_server::{NewToken, StoreUrl, TokenScope, TokenStore};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::Value;
 
@@ -73,13 +75,17 @@ fn the_documented_routes_equal_the_served_routes() {
 
 #[tokio::test]
 async fn every_route_enforces_its_documented_scope() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut options = options(StoreUrl::in_directory(folder.path()));
-    options.server.require_tokens = true;
-    let mut daemon = Daemon::start_with(options).await;
-    let no_redirects = reqwest::redirect::Policy::none();
-    daemon.client = reqwest::Client::builder().redirect(no_redirects).build().unwrap();
-    let token_store = daemon.server.token_store();
+    check_every_route(false).await;
+}
+
+/// The ledger with the daemons' locks is no namespace's, also if it has a namespace's name.
+#[tokio::test]
+async fn a_namespaced_token_has_no_access_to_the_ledger_of_the_locks() {
+    check_every_route(true).await;
+}
+
+/// Returns a token of each scope for all namespaces, and one for the namespace `billing`.
+async fn tokens_of_every_scope(token_store: &TokenStore) -> Vec<(TokenScope, Option<&'static str>, String)> {
     let mut tokens = Vec::new();
     for scope in TokenScope::ALL {
         for namespace in [None, Some("billing")] {
@@ -88,6 +94,26 @@ async fn every_route_enforces_its_documented_scope() {
             tokens.push((scope, namespace, token_store.issue(&new).await.unwrap().token));
         }
     }
+    tokens
+}
+
+/// Sends every row of the table to a daemon with the ledger `billing`, which may keep the daemon's locks.
+async fn check_every_route(keeps_locks: bool) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = options(StoreUrl::in_directory(folder.path()));
+    options.server.require_tokens = true;
+    let mut ledger = Settings::new(folder.path().join("ledger"));
+    ledger.listen.set_port(0);
+    create(&ledger.data, "billing").unwrap();
+    options.ledger = Some(Box::new(ledger));
+    if keeps_locks {
+        options.locking = holdoff_lock::Settings::default().with_ledger("billing");
+    }
+    let mut daemon = Daemon::start_with(options).await;
+    let no_redirects = reqwest::redirect::Policy::none();
+    daemon.client = reqwest::Client::builder().redirect(no_redirects).build().unwrap();
+    let token_store = daemon.server.token_store();
+    let tokens = tokens_of_every_scope(token_store).await;
     let send_row = async |row: &Row, token: Option<&str>| {
         let unknown = "00000000-0000-0000-0000-000000000000";
         let path = row.route.replace("{id}", unknown).replace("{task}", unknown);
@@ -103,6 +129,18 @@ async fn every_route_enforces_its_documented_scope() {
         let request = token.into_iter().fold(request, RequestBuilder::bearer_auth);
         request.send().await.unwrap()
     };
+    let (_, _, all) = &tokens[4];
+    let is_settled = async || {
+        let status =
+            daemon.client.get(format!("{}/v1/ledger?namespace=billing", daemon.url)).bearer_auth(all);
+        let status: Value = status.send().await.unwrap().json().await.unwrap();
+        status["role"] == "leader" && status["members"] != serde_json::json!([])
+    };
+    let since = tokio::time::Instant::now();
+    while !is_settled().await {
+        assert!(since.elapsed() < holdoff_testbed::CONDITION_TIMEOUT, "the ledger has no leader");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     // A method that the path does not support differs from a missing permission.
     let (_, _, least) = &tokens[1];
     for row in table() {
@@ -141,12 +179,18 @@ async fn every_route_enforces_its_documented_scope() {
         }
         for (scope, namespace, token) in &tokens {
             let answer = send_row(&row, Some(token)).await;
-            let is_allowed = row.scope.is_none_or(|needed| *scope >= needed)
+            let suffices = row.scope.is_none_or(|needed| *scope >= needed)
                 && (namespace.is_none() || row.namespaced || row.scope.is_none());
+            let is_of_locks =
+                keeps_locks && (row.route == "/v1/ledger" || row.route.starts_with("/v1/ledger/"));
+            let is_allowed = suffices && (namespace.is_none() || !is_of_locks);
             let is_refused = matches!(answer.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
             assert_eq!(is_refused, !is_allowed, "{row:?} {scope} {namespace:?}: {}", answer.status());
             assert!(!answer.status().is_server_error(), "{row:?}: {}", answer.status());
-            if is_refused {
+            if keeps_locks && namespace.is_some() && row.route.contains("/ledger") {
+                let text = if is_allowed { answer.text().await.unwrap() } else { "[]".to_owned() };
+                assert!(text.contains("[]") || text.contains("This daemon has no ledger"), "{row:?}: {text}");
+            } else if is_refused {
                 let challenge = answer.headers()["www-authenticate"].to_str().unwrap();
                 assert!(challenge.contains("insufficient_scope"), "{challenge}");
             }

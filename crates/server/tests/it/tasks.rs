@@ -47,6 +47,17 @@ async fn tasks_are_listed_in_pages(stores: Stores) {
     }
 }
 
+/// A namespace cannot hold the places of HTTP steps for as long as it likes.
+#[tokio::test]
+async fn a_timeout_above_the_maximum_is_refused() {
+    let daemon = Daemon::start(StoreUrl::new("sqlite::memory:")).await;
+    let http = |timeout: &str| json!({ "operation": "a", "delay": "1h", "http": { "url": "http://h/", "timeout": timeout } });
+    let refused = answer(daemon.post(&http("1h")).await, 400).await;
+    assert_eq!(refused["type"], "/problems/invalid-task");
+    assert!(refused["detail"].as_str().unwrap().contains("http.max_timeout"), "{refused}");
+    daemon.submit(&http("5m")).await;
+}
+
 async fn a_task_is_cancelled(stores: Stores) {
     let daemon = Daemon::start(stores.place()).await;
     let id = daemon.submit(&json!({ "operation": "a", "delay": "1h" })).await;
@@ -113,8 +124,9 @@ async fn an_http_step_is_retried_until_it_succeeds(place: StoreUrl) {
     let task = daemon.until_over(taken["id"].as_str().unwrap()).await;
     assert_eq!(task["state"], "succeeded");
     assert_eq!(task["steps"][0]["failures"], 2);
-    assert_eq!(task["steps"][0]["output"], json!({ "status": 200, "body": "thank you" }));
-    assert_eq!(task["steps"][0].get("payload"), None);
+    assert_eq!((task["steps"][0].get("output"), task["steps"][0].get("payload")), (None, None));
+    let whole = self::answer(daemon.get(&format!("{place}?payloads=true")).await, 200).await;
+    assert_eq!(whole["steps"][0]["output"], json!({ "status": 200, "body": "thank you" }));
     let outcomes: Vec<_> =
         task["attempts"].as_array().unwrap().iter().map(|a| a["outcome"].as_str()).collect();
     assert_eq!(outcomes, [Some("retried"), Some("retried")]);

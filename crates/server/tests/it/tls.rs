@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use holdoff_server::{Error, Options, Server, StoreUrl, TlsFiles};
+use holdoff_server::{Error, NewToken, Options, Server, StoreUrl, TlsFiles, TokenScope};
+use reqwest::redirect::Policy;
 use reqwest::{Certificate, Client};
 use tokio::time::Instant;
 
@@ -109,6 +110,37 @@ async fn a_valid_new_certificate_is_activated() {
     third.write(folder.path());
     until_served(&third.client(), &url).await;
     server.shutdown().await;
+}
+
+/// Neither plain HTTP nor another host of the domain can plant a session, and a browser stays with TLS.
+#[tokio::test]
+async fn a_session_over_tls_belongs_to_its_host() {
+    let folder = tempfile::tempdir().unwrap();
+    let pair = Pair::new();
+    for (prefix, name) in [("", "__Host-holdoff_session"), ("/ops", "__Secure-holdoff_session")] {
+        let mut options = with_tls(&folder.path().join(name), pair.write(folder.path()));
+        options.server.require_tokens = true;
+        options.server.prefix = prefix.to_owned();
+        let server = Server::start(options).await.unwrap();
+        let url = format!("https://localhost:{}", server.address().port());
+        let token = server.token_store().issue(&NewToken::new("me", TokenScope::Admin)).await.unwrap().token;
+        let trusted = Certificate::from_pem(pair.cert.as_bytes()).unwrap();
+        let client = Client::builder().tls_certs_only([trusted]).redirect(Policy::none()).build().unwrap();
+        let login = client.post(format!("{url}/login")).header("sec-fetch-site", "same-origin");
+        let answer = login.body(format!("token={token}")).send().await.unwrap();
+        assert_eq!(answer.headers()["strict-transport-security"], "max-age=31536000");
+        let cookie = answer.headers()["set-cookie"].to_str().unwrap().to_owned();
+        assert!(cookie.starts_with(&format!("{name}=")) && cookie.contains("; Secure"), "{cookie}");
+        assert!(
+            cookie.contains(&format!("; Path={};", if prefix.is_empty() { "/" } else { prefix })),
+            "{cookie}"
+        );
+        let secret = cookie.split(['=', ';']).nth(1).unwrap();
+        for (sent, status) in [(name, 200), ("holdoff_session", 303)] {
+            let page = client.get(format!("{url}/steps")).header("cookie", format!("{sent}={secret}"));
+            assert_eq!(page.send().await.unwrap().status(), status, "{sent}");
+        }
+    }
 }
 
 #[tokio::test]

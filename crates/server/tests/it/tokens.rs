@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use sqlx::{Connection, Executor, PgConnection};
 use tokio::time::Instant;
 
-use crate::support::{Daemon, options};
+use crate::support::{Daemon, Target, options};
 
 fn places() -> (tempfile::TempDir, [StoreUrl; 2]) {
     let folder = tempfile::tempdir().unwrap();
@@ -74,6 +74,34 @@ async fn every_daemon_rejects_a_revoked_token() {
                 assert!(since.elapsed() < Duration::from_secs(20), "the token is still valid in {place}");
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
+        }
+    }
+}
+
+/// A wait ends with its token: before the wait of another caller that began with it and is half as long.
+#[tokio::test]
+async fn a_waiting_request_ends_with_its_token() {
+    let (_folder, [place, _]) = places();
+    let daemon = Daemon::start_with(closed(&place)).await;
+    let holder = Caller::new(&daemon, NewToken::new("holder", TokenScope::Admin)).await;
+    assert_eq!(holder.post("/v1/locks/acquire", &json!({ "key": "k", "lease": "5m" })).await.0, 200);
+    let claim = |wait: &str| json!({ "worker": "w", "operations": ["a"], "wait": wait });
+    let lock = |wait: &str| json!({ "key": "k", "wait": wait });
+    for (path, body) in
+        [("/v1/workers/claim", &claim as &dyn Fn(&str) -> Value), ("/v1/locks/acquire", &lock)]
+    {
+        let caller = Caller::new(&daemon, NewToken::new("ci", TokenScope::Work)).await;
+        let (long, short) = (body("20s"), body("10s"));
+        let (waiting, other) = (caller.post(path, &long), holder.post(path, &short));
+        let revoking = async {
+            let id = caller.token.split('_').nth(1).unwrap();
+            assert!(daemon.server.token_store().revoke(id).await.unwrap());
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            (status, ended) = waiting => assert!(status == 401 || ended["items"] == json!([]), "{path}: {ended}"),
+            answer = other => panic!("{path}: the request waits on without a valid token: {answer:?}"),
+            () = revoking => {}
         }
     }
 }
@@ -213,6 +241,42 @@ async fn an_action_of_a_disconnected_client_is_audited() {
     assert_eq!(shown["state"], "cancelled");
 }
 
+/// An action whose entry cannot be written waits for the store, longer than the store's own timeout.
+#[tokio::test]
+async fn a_forced_release_is_audited_when_the_store_recovers() {
+    let url = Postgres::shared().create_database("server");
+    let daemon = Daemon::start(StoreUrl::new(url.clone())).await;
+    let mut other = PgConnection::connect(&url).await.unwrap();
+    let mut lock = other.begin().await.unwrap();
+    lock.execute("lock table holdoff.server_audit in access exclusive mode").await.unwrap();
+    let request = daemon.client.post(format!("{}/v1/locks/force-release", daemon.url));
+    let mut releasing = tokio::spawn(request.json(&json!({ "key": "deploy" })).send());
+    // The store gives up waiting for the table after five seconds; then the daemon tries again.
+    let attempts = "select count(distinct query_start) from pg_stat_activity where datname = current_database()
+        and wait_event_type = 'Lock' and query like 'insert into holdoff.server_audit%' and query_start > to_timestamp($1)";
+    let mut watch = PgConnection::connect(&url).await.unwrap();
+    let mut first = 0.0;
+    let mut seen = 0;
+    while seen < 2 && !releasing.is_finished() {
+        let count: i64 = sqlx::query_scalar(attempts).bind(first).fetch_one(&mut watch).await.unwrap();
+        if count > 0 {
+            let newest = "select extract(epoch from max(query_start))::float8 + 0.0005 from pg_stat_activity
+                where datname = current_database() and query like 'insert into holdoff.server_audit%'";
+            first = sqlx::query_scalar(newest).fetch_one(&mut watch).await.unwrap();
+            seen += 1;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    lock.rollback().await.unwrap();
+    assert_eq!((&mut releasing).await.unwrap().unwrap().status(), StatusCode::OK);
+    let audit: Value = daemon.get("/v1/audit").await.json().await.unwrap();
+    assert_eq!(
+        (audit.as_array().unwrap().len(), &audit[0]["action"]),
+        (1, &json!("lock.force-release")),
+        "{audit}"
+    );
+}
+
 #[tokio::test]
 async fn a_dry_run_is_not_audited() {
     let daemon = Daemon::start(StoreUrl::new("sqlite::memory:")).await;
@@ -256,6 +320,40 @@ async fn operator_actions_are_audited() {
     assert_eq!((&audit[0]["actor"], &audit[0]["count"]), (&json!("loopback"), &json!(0)));
 }
 
+/// A namespace that the audit log cannot keep is refused before the action, and no store fails because of it.
+#[tokio::test]
+async fn a_namespace_with_a_control_character_is_refused() {
+    let (_folder, places) = places();
+    for place in places {
+        let daemon = Daemon::start(place).await;
+        for path in [
+            "audit",
+            "locks",
+            "locks/show?key=a",
+            "tasks",
+            "steps",
+            "failed",
+            "queues",
+            "conflicts",
+            "ledger",
+            "ledger/history",
+        ] {
+            let mark = if path.contains('?') { '&' } else { '?' };
+            let answer = daemon.get(&format!("/v1/{path}{mark}namespace=a%00b")).await;
+            assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "{path}: {}", answer.text().await.unwrap());
+        }
+        let named = json!({ "key": "deploy", "namespace": "a\0b" });
+        for act in ["acquire", "force-release"] {
+            assert_eq!(daemon.send(&format!("/v1/locks/{act}"), &named).await.status(), 400, "{act}");
+        }
+        let form = "namespace=a%00b&key=deploy&digest=0".to_owned();
+        let page = daemon.client.post(format!("{}/locks/release", daemon.url)).body(form);
+        assert_eq!(page.header("sec-fetch-site", "same-origin").send().await.unwrap().status(), 400);
+        let audit: Value = daemon.get("/v1/audit").await.json().await.unwrap();
+        assert_eq!(audit, json!([]));
+    }
+}
+
 /// A caller without a token does not see a node's policies.
 #[tokio::test]
 async fn only_an_authenticated_caller_sees_policy_drift() {
@@ -277,6 +375,48 @@ async fn only_an_authenticated_caller_sees_policy_drift() {
     assert_eq!((ready.status(), ready.text().await.unwrap().as_str()), (StatusCode::OK, "ready\n"));
     let readiness = probe.get("/readyz").await.text().await.unwrap();
     assert!(readiness.starts_with("ready\npolicy drift: "), "{readiness}");
+}
+
+/// If tokens are required, the submitters of work do not own the daemon's network: a step calls a private address only if
+/// the settings list it, and a metadata service never.
+#[tokio::test]
+async fn steps_do_not_call_private_addresses_unless_listed() {
+    let target = Target::start(&[]).await;
+    for (http, expected) in [
+        ("", "is a private address, and http.deny_private is set"),
+        ("[http]\nallow = [\"127.0.0.0/8\"]", ""),
+        ("[http]\ndeny_private = false", ""),
+    ] {
+        let (_folder, [place, _]) = places();
+        let mut options = closed(&place);
+        options.settings = holdoff_work::Settings::from_toml(http).unwrap();
+        let daemon = Daemon::start_with(options).await;
+        let caller = Caller::new(&daemon, NewToken::new("ci", TokenScope::Work)).await;
+        for (url, expected) in
+            [(target.url.as_str(), expected), ("http://169.254.169.254/", "is a link-local address")]
+        {
+            let request = json!({ "url": url, "timeout": "3s" });
+            let (status, task) =
+                caller.post("/v1/tasks", &json!({ "operation": "a", "http": request })).await;
+            assert_eq!(status, 201, "{task}");
+            let path = format!("/v1/tasks/{}", task["id"].as_str().unwrap());
+            let step = loop {
+                let shown: Value = caller.get(&path).await.json().await.unwrap();
+                let step = shown["steps"][0].clone();
+                if step["failures"] != 0 || step["state"] == "succeeded" {
+                    break step;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            };
+            let message = step["message"].as_str().unwrap_or_default();
+            assert!(message.contains(expected), "{http} {url}: {step}");
+            assert_eq!(
+                step["state"],
+                if expected.is_empty() { "succeeded" } else { "failed" },
+                "{http} {url}: {step}"
+            );
+        }
+    }
 }
 
 /// Notifications cover all namespaces, so tokens of another namespace must not see them.
@@ -366,6 +506,16 @@ async fn invalid_tokens_get_one_response_and_are_throttled() {
     };
     let slowed = tokio::time::timeout(Duration::from_secs(20), slowed).await.unwrap();
     assert!(slowed.headers().contains_key("retry-after"));
+    // The daemon looks a token up before it throttles: also one from this address that it has never seen.
+    for number in 0..20 {
+        let unseen = Caller::new(&daemon, NewToken::new(format!("new{number}"), TokenScope::Read)).await;
+        let _ = with(&unknown).get(UNKNOWN_TASK).await;
+        assert_eq!(
+            unseen.get(UNKNOWN_TASK).await.status(),
+            StatusCode::NOT_FOUND,
+            "a valid token is throttled"
+        );
+    }
     // A valid token from the same address works, also after its cache entry has expired.
     for _ in 0..3 {
         assert_eq!(good.get(UNKNOWN_TASK).await.status(), StatusCode::NOT_FOUND);
@@ -433,6 +583,32 @@ async fn a_reachable_address_requires_tokens_and_tls() {
     assert_eq!(as_host("holdoff.example.com:443").await, 200);
     assert_eq!(as_host("127.0.0.1").await, 200);
     assert_eq!(as_host("evil.example").await, 421);
+}
+
+/// A daemon that may still refuse to start accepts no connection: clients and probes must not take it for one that serves.
+#[tokio::test]
+async fn the_port_is_closed_until_the_daemon_may_serve() {
+    let url = Postgres::shared().create_database("server");
+    let mut options = closed(&StoreUrl::new(url.clone()));
+    TokenStore::open(&url).await.unwrap();
+    let mut other = PgConnection::connect(&url).await.unwrap();
+    let mut lock = other.begin().await.unwrap();
+    lock.execute("lock table holdoff.server_tokens in access exclusive mode").await.unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    options.listen.set_port(port);
+    let starting = tokio::spawn(Server::start(options));
+    let blocked = "select count(*) from pg_stat_activity where datname = current_database()
+        and wait_event_type = 'Lock' and query like '%holdoff.server_tokens%'";
+    let mut watch = PgConnection::connect(&url).await.unwrap();
+    while sqlx::query_scalar::<_, i64>(blocked).fetch_one(&mut watch).await.unwrap() == 0 {
+        assert!(!starting.is_finished(), "the daemon did not look for an administrator");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let early = tokio::net::TcpStream::connect(("127.0.0.1", port)).await;
+    assert!(early.is_err(), "the daemon accepts connections before it has checked its tokens");
+    lock.rollback().await.unwrap();
+    let server = starting.await.unwrap().unwrap();
+    tokio::net::TcpStream::connect(server.address()).await.unwrap();
 }
 
 /// Every engine, each with a store of its own.

@@ -68,7 +68,7 @@ async fn a_graph_is_processed_through_two_daemons(stores: Stores) {
     assert_eq!(child["inputs"], json!([{ "name": "x", "output": ["out"] }]));
     let done = of(child, &json!({ "output_base64": "AAEC" }));
     answer(here.send("/v1/workers/complete", &done).await, 200).await;
-    let task = here.task(&id).await;
+    let task = answer(here.get(&format!("/v1/tasks/{id}?payloads=true")).await, 200).await;
     assert_eq!(task["state"], "succeeded");
     assert_eq!(task["steps"][1]["output_base64"], "AAEC");
 }
@@ -133,6 +133,19 @@ async fn invalid_claims_and_reports_name_the_problem(stores: Stores) {
     }
 }
 
+/// The step has succeeded, so neither a failure nor a repetition would be right.
+async fn a_step_with_an_output_above_the_limit_succeeds(stores: Stores) {
+    let daemon = Daemon::start(stores.place()).await;
+    let id = daemon.submit(&json!({ "operation": "a" })).await;
+    let claimed = &claim_one(&daemon, &json!({})).await;
+    let done = of(claimed, &json!({ "output": "x".repeat(300 << 10) }));
+    answer(daemon.send("/v1/workers/complete", &done).await, 200).await;
+    let task = daemon.task(&id).await;
+    assert_eq!(task["state"], "succeeded");
+    let note = task["steps"][0]["message"].as_str().unwrap();
+    assert_eq!(note, "the output of 307202 bytes was dropped: the limit is 262144 (work.max_output)");
+}
+
 /// A claim in progress when the daemon stops runs to its end: the claimed steps are delivered.
 #[tokio::test]
 async fn a_shutdown_delivers_the_steps_of_a_claim_in_progress() {
@@ -189,10 +202,49 @@ async fn text_with_nul_is_rejected_before_the_store(stores: Stores) {
     answer(daemon.send("/v1/signals", &json!({ "fingerprint": odd, "task": task })).await, 201).await;
 }
 
+async fn a_failed_step_says_why_it_gave_up(stores: Stores) {
+    let daemon = Daemon::start(stores.place()).await;
+    let fail = async |failure: &Value| {
+        let claimed = claim_one(&daemon, &json!({})).await;
+        answer(daemon.send("/v1/workers/fail", &of(&claimed, failure)).await, 200).await;
+    };
+    let cases = [
+        (json!({ "class": "permanent" }), "permanent"),
+        (json!({ "retry_after": "2d" }), "retry_after_too_long"),
+        (json!({ "class": "transient" }), "exhausted"),
+    ];
+    for (failure, reason) in cases {
+        let id = daemon.submit(&json!({ "operation": "a" })).await;
+        let mut task = Value::Null;
+        while task["state"] != "failed" {
+            fail(&failure).await;
+            task = daemon.task(&id).await;
+        }
+        let last = task["attempts"].as_array().unwrap().last().unwrap();
+        assert_eq!(
+            (&task["steps"][0]["reason"], &last["reason"]),
+            (&json!(reason), &json!(reason)),
+            "{task:#}"
+        );
+    }
+    // The policy alone waits for at most 20 ms.
+    for (asked, asked_us, source) in [("1h", 3_600_000_000_u64, "server"), ("0s", 0, "policy")] {
+        let id = daemon.submit(&json!({ "operation": "a" })).await;
+        fail(&json!({ "retry_after": asked })).await;
+        let attempt = &daemon.task(&id).await["attempts"][0];
+        assert_eq!(
+            (&attempt["retry_after_us"], &attempt["delay_source"]),
+            (&json!(asked_us), &json!(source))
+        );
+    }
+}
+
 on_both_stores!(
+    a_failed_step_says_why_it_gave_up,
     text_with_nul_is_rejected_before_the_store,
     a_graph_is_processed_through_two_daemons,
     reports_of_a_lost_lease_are_rejected,
     a_claim_waits_for_a_matching_step,
     invalid_claims_and_reports_name_the_problem,
+    a_step_with_an_output_above_the_limit_succeeds,
 );

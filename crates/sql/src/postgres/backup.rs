@@ -2,7 +2,8 @@
 
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
 
-use crate::{BackupError, Error};
+use super::pool::connect_options;
+use crate::BackupError;
 
 /// Tables that contain rows even in an unused store.
 const ALWAYS_FILLED: [&str; 6] = [
@@ -105,7 +106,9 @@ async fn highest_token(connection: &mut PgConnection) -> Result<u64, sqlx::Error
 }
 
 async fn open(url: &str) -> Result<PgConnection, BackupError> {
-    let options: sqlx::postgres::PgConnectOptions =
-        url.parse().map_err(|why| BackupError::Store(Error::invalid_url(url, why)))?;
+    let (options, is_pooled) = connect_options(url).map_err(BackupError::Store)?;
+    if is_pooled {
+        return Err(BackupError::Pooled);
+    }
     Ok(options.application_name("holdoff admin").connect().await?)
 }

@@ -9,7 +9,9 @@ use std::time::Duration;
 use sqlx::types::Uuid;
 
 use crate::payload::Format;
-use crate::record::{self, AttemptRecord, Moment, QueueStats, StepRecord, TaskSummary};
+use crate::record::{
+    self, AttemptRecord, DelaySource, FailureReason, Moment, QueueStats, StepRecord, TaskSummary,
+};
 use crate::stats::NodeRecord;
 use crate::store::{AttemptOutcome, ClaimRow, LaneId};
 use crate::version::VersionRecord;
@@ -134,6 +136,13 @@ columns! {
         output: Option<Vec<u8>> = ["d.output", "d.output"],
     }
 
+    /// A child, and the number of bytes in the outputs of its parents.
+    InputSizeColumns {
+        task: Uuid = ["e.task", "e.task"],
+        child: i32 = ["e.child", "e.child"],
+        total: i64 = ["coalesce(sum(octet_length(d.output)), 0)::bigint", "coalesce(sum(length(d.output)), 0)"],
+    }
+
     /// A step that left `running` without success.
     ChangedColumns {
         task: Uuid = ["task", "task"],
@@ -141,6 +150,7 @@ columns! {
         lane: LaneId = ["lane", "lane"],
         state: i16 = ["state", "state"],
         failures: i32 = ["failures", "failures"],
+        trace: Option<String> = ["trace", "trace"],
     }
 
     /// The recorded outcome of a report.
@@ -174,8 +184,10 @@ columns! {
             "null::bigint",
             "null"
         ],
+        expires_at: Option<i64> = ["holdoff.micros(s.expires_at)", "s.expires_at", "null::bigint", "null"],
         claimed_at: Option<i64> = ["holdoff.micros(s.claimed_at)", "s.claimed_at"],
         ended_at: Option<i64> = ["holdoff.micros(s.ended_at)", "s.ended_at"],
+        reason: Option<i16>,
         class: Option<String>,
         message: Option<String>,
         lease: i64,
@@ -198,7 +210,10 @@ columns! {
         worker: String = ["coalesce(w.name, '')", "coalesce(w.name, '')"],
         class: Option<String> = ["a.class", "a.class"],
         message: Option<String> = ["a.message", "a.message"],
+        reason: Option<i16> = ["a.reason", "a.reason"],
+        retry_after_us: Option<i64> = ["a.retry_after_us", "a.retry_after_us"],
         delay_us: Option<i64> = ["a.delay_us", "a.delay_us"],
+        delay_source: Option<i16> = ["a.delay_source", "a.delay_source"],
     }
 
     /// A dependency between two steps of a task.
@@ -402,6 +417,13 @@ impl InputColumns {
     }
 }
 
+impl InputSizeColumns {
+    /// Returns the child, and the size of its inputs.
+    pub(crate) fn into_size(self) -> (StepId, u64) {
+        (TaskId::from_uuid(self.task).step(self.child), count(self.total))
+    }
+}
+
 impl StepColumns {
     /// Returns the record of a finished or unfinished step. `content` is its payload or output, if it was requested.
     pub(crate) fn into_record(self, is_finished: bool, content: Option<StepPayloadColumns>) -> StepRecord {
@@ -426,8 +448,10 @@ impl StepColumns {
             waiting_for: count(self.waiting),
             created_at: Moment(self.created_at),
             due_at: self.due_at.map(Moment).filter(|_| has_due),
+            expires_at: self.expires_at.map(Moment),
             last_attempted_at: self.claimed_at.map(Moment),
             ended_at: self.ended_at.map(Moment),
+            reason: self.reason.and_then(FailureReason::of_code),
             class: self.class,
             message: self.message,
             token: u64::try_from(self.lease).unwrap_or(0),
@@ -449,7 +473,10 @@ impl AttemptColumns {
             worker: self.worker,
             class: self.class,
             message: self.message,
+            reason: self.reason.and_then(FailureReason::of_code),
+            retry_after: self.retry_after_us.map(duration),
             delay: self.delay_us.map(duration),
+            delay_source: self.delay_source.and_then(DelaySource::of_code),
         }
     }
 }

@@ -6,16 +6,19 @@ use holdoff_policy::Class;
 
 use super::columns::ChangedColumns;
 use crate::store::{
-    AttemptOutcome, EndedStep, Exit, NewTask, NotifyFn, Receipt, Report, Rescued, StepOutput,
+    AttemptOutcome, EndedStep, Exit, NewTask, NotifyFn, Receipt, Report, Rescued, RescuedStep, StepOutput,
 };
 use crate::{StepId, StepState};
 
 /// The number of leases for which reports of one step are kept: 500 runs, each of which raises the lease by two.
-pub(crate) const KEPT_LEASES: i64 = 2 * 500;
+pub(crate) const KEPT_LEASES: i64 = 1000;
 
 /// The message of a step that failed because it lost its worker too often.
 pub(crate) const LOST_TOO_OFTEN: &str =
     "its worker was lost too often in a row; the step may crash its workers";
+
+/// The message of a step whose start-by time has passed.
+pub(crate) const EXPIRED: &str = "the step was not started by its start-by time";
 
 /// Splits reports into successes, with their outputs, and other exits. Both are in the order of their steps, so that
 /// two batches that touch the same rows lock them in the same order.
@@ -69,17 +72,23 @@ pub(crate) fn notifications(
     changed.iter().filter_map(ended).collect()
 }
 
-/// Returns the notification tasks for the steps that lost their workers too often, and the result of the rescue.
-pub(crate) fn rescued(back: &[ChangedColumns], notify: NotifyFn<'_>) -> (Vec<NewTask>, Rescued) {
+/// Returns the result of a rescue or an expiry, and the notification tasks for the steps that have failed for this reason.
+pub(crate) fn rescued(back: &[ChangedColumns], why: &str, notify: NotifyFn<'_>) -> (Vec<NewTask>, Rescued) {
     let has_failed = |row: &ChangedColumns| row.state == StepState::Failed.code();
     let failed: Vec<&ChangedColumns> = back.iter().filter(|row| has_failed(row)).collect();
-    let ended = |row: &&ChangedColumns| {
-        notify(&ended_step(row, StepState::Failed, Class::Timeout.name(), LOST_TOO_OFTEN))
-    };
+    let ended =
+        |row: &&ChangedColumns| notify(&ended_step(row, StepState::Failed, Class::Timeout.name(), why));
     let notifications = failed.iter().filter_map(ended).collect();
     let failed = failed.len() as u64;
-    let lanes = back.iter().map(|row| (row.lane, has_failed(row))).collect();
-    (notifications, Rescued { requeued: back.len() as u64 - failed, failed, lanes })
+    let step = |row: &ChangedColumns| RescuedStep {
+        step: row.id(),
+        lane: row.lane,
+        has_failed: has_failed(row),
+        failures: row.failures,
+        trace: row.trace.clone(),
+    };
+    let steps = back.iter().map(step).collect();
+    (notifications, Rescued { requeued: back.len() as u64 - failed, failed, steps })
 }
 
 fn ended_step(row: &ChangedColumns, state: StepState, class: &str, message: &str) -> EndedStep {
@@ -99,24 +108,65 @@ mod tests {
 
     use super::*;
     use crate::TaskId;
+    use crate::store::FailureText;
+    use crate::{DelaySource, FailureReason};
+
+    fn report(step: StepId, lease: i64, exit: Exit) -> Report {
+        let (took, ctid_hint, destination, trace) = (Duration::ZERO, None, None, None);
+        Report { step, lease, has_children: true, took, ctid_hint, attempt: 1, destination, trace, exit }
+    }
 
     #[test]
     fn only_the_report_with_the_higher_lease_counts() {
         let step = TaskId::fresh().step(0);
-        let report = |lease| Report {
-            step,
-            lease,
-            has_children: true,
-            took: Duration::ZERO,
-            ctid_hint: None,
-            attempt: 1,
-            destination: None,
-            exit: Exit::Succeeded(StepOutput::default()),
-        };
+        let report = |lease| report(step, lease, Exit::Succeeded(StepOutput::default()));
         let reports = [report(3), report(1)];
         let (successes, changes) = sort(&reports);
         assert_eq!(successes.iter().map(|(report, _)| report.lease).collect::<Vec<_>>(), [3]);
         assert!(changes.is_empty());
         assert_eq!(accepted(&reports, &HashSet::from([step])), HashSet::from([(step, 3)]));
+    }
+
+    #[test]
+    fn a_step_that_ended_causes_a_notification_and_a_step_that_returns_does_not() {
+        let why = |class| FailureText::new(class, "why".to_owned());
+        let (delay, source) = (Duration::ZERO, DelaySource::Policy);
+        let exits = [
+            Exit::Failed(why(Class::Permanent), FailureReason::Permanent),
+            Exit::Retry { delay, source, refreshed: false, why: why(Class::Transient) },
+            Exit::Conflicted(why(Class::Conflict)),
+        ];
+        let reports = exits.map(|exit| report(TaskId::fresh().step(0), 1, exit));
+        let changed = |report: &Report| ChangedColumns {
+            task: report.step.task.as_uuid(),
+            step: report.step.number,
+            lane: 7,
+            state: report.exit.state().code(),
+            failures: 1,
+            trace: None,
+        };
+        let changed = reports.each_ref().map(changed);
+        let told = parking_lot::Mutex::new(Vec::new());
+        let notify = |ended: &EndedStep| {
+            let EndedStep { step, lane, state, attempts, class, message } = ended.clone();
+            told.lock().push((step, state, class, message));
+            assert_eq!((lane, attempts), (7, 1));
+            let (id, namespace) = (TaskId::fresh(), String::new());
+            Some(NewTask { id, namespace, dedup: None, trace: None, steps: Vec::new(), edges: Vec::new() })
+        };
+        let tasks = notifications(&reports.each_ref(), &changed, &notify);
+        assert_eq!((tasks.len(), reports[0].step, reports[2].step), (2, told.lock()[0].0, told.lock()[1].0));
+        let text = |class: &str, message: &str| (class.to_owned(), message.to_owned());
+        let texts = told.lock().drain(..).map(|(_, _, class, message)| (class, message)).collect::<Vec<_>>();
+        assert_eq!(texts, [text("permanent", "why"), text("conflict", "why")]);
+        let (tasks, back) = rescued(&changed, LOST_TOO_OFTEN, &notify);
+        assert_eq!(tasks.len(), 1);
+        let told = told.into_inner();
+        assert_eq!(
+            told,
+            [(reports[0].step, StepState::Failed, "timeout".to_owned(), LOST_TOO_OFTEN.to_owned())]
+        );
+        assert_eq!((back.requeued, back.failed), (2, 1));
+        assert_eq!(back.steps.iter().map(|step| step.has_failed).collect::<Vec<_>>(), [true, false, false]);
     }
 }

@@ -17,10 +17,9 @@ pub(crate) use submit::submit;
 
 use std::sync::{Arc, OnceLock};
 
-use holdoff_sql::postgres::PoolOptions;
-use holdoff_sql::{Component, Migration};
+use holdoff_sql::postgres::{Pool, PoolOptions, Session};
+use holdoff_sql::{Component, Migration, SchemaChange};
 use sqlx::types::Uuid;
-use sqlx::{PgConnection, PgPool};
 use tokio::sync::{Notify, watch};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -31,24 +30,30 @@ use crate::{StepId, next_due};
 /// The settings of every connection. The tables go from empty to millions of rows and back within minutes, so
 /// statistics are always wrong. The settings make the planner find rows through their index, whatever the statistics
 /// say.
-const SESSION: &str = "set time zone 'UTC';
-    set lock_timeout = '5s';
-    set statement_timeout = '60s';
-    set idle_in_transaction_session_timeout = '60s';
-    set enable_seqscan = off;
-    set enable_hashjoin = off;
-    set enable_mergejoin = off;
-    set jit = off";
+const SETTINGS: &[&str] = &[
+    "time zone 'UTC'",
+    "lock_timeout = '5s'",
+    "statement_timeout = '60s'",
+    "idle_in_transaction_session_timeout = '60s'",
+    "enable_seqscan = off",
+    "enable_hashjoin = off",
+    "enable_mergejoin = off",
+    "jit = off",
+];
 
 /// Two connections are kept open: one for claims and one for reports.
-const CONNECTIONS: PoolOptions = PoolOptions { session: SESSION, min: 2, max: 10 };
+const CONNECTIONS: PoolOptions = PoolOptions { settings: SETTINGS, min: 2, max: 10 };
 
-/// The schema. Stores written before the first release, with schemas 1 to 5, cannot be read.
+/// The schema. Stores written before the first release, with schemas 1 to 7, cannot be read.
 const COMPONENT: Component = Component {
     table: "holdoff.migrations",
     migrations: &[
-        Migration { version: 6, breaks_before: 6, sql: include_str!("postgres/schema.sql") },
-        Migration { version: 7, breaks_before: 6, sql: next_due::POSTGRES },
+        Migration {
+            version: 8,
+            breaks_before: 8,
+            change: SchemaChange::Statements(include_str!("postgres/schema.sql")),
+        },
+        Migration { version: 9, breaks_before: 8, change: SchemaChange::Statements(next_due::POSTGRES) },
     ],
 };
 
@@ -64,7 +69,7 @@ const POLICIES_CHANGED: &str = "policies";
 /// A store in Postgres.
 #[derive(Debug)]
 pub(crate) struct Postgres {
-    pool: PgPool,
+    pool: Pool,
     wake: WakeChannel,
 }
 
@@ -77,20 +82,23 @@ impl Postgres {
 }
 
 /// Wakes workers when steps become due. Listens for NOTIFY on one connection, which the first subscriber opens.
+///
+/// Through a pooler in transaction mode there are no notifications: this process wakes its own workers, and those of
+/// other processes find the steps by polling.
 #[derive(Debug)]
 struct WakeChannel {
-    pool: PgPool,
+    pool: Pool,
     steps: Arc<watch::Sender<()>>,
     /// Signalled when another version of the policies may be active.
     policies: Arc<watch::Sender<()>>,
-    listener: OnceLock<AbortOnDropHandle<()>>,
+    listener: OnceLock<Option<AbortOnDropHandle<()>>>,
     /// Signalled when this process has committed steps that are due.
     committed: Arc<Notify>,
     announcer: OnceLock<AbortOnDropHandle<()>>,
 }
 
 impl WakeChannel {
-    fn new(pool: PgPool) -> Self {
+    fn new(pool: Pool) -> Self {
         let channel = || Arc::new(watch::Sender::new(()));
         let (committed, announcer) = (Arc::default(), OnceLock::new());
         Self { pool, steps: channel(), policies: channel(), listener: OnceLock::new(), committed, announcer }
@@ -111,6 +119,10 @@ impl WakeChannel {
     /// A notification inside a transaction would take a lock over the whole database at its commit. Calls that come
     /// during a notification share the next one.
     fn announce(&self) {
+        if self.pool.is_pooled() {
+            self.steps.send_replace(());
+            return;
+        }
         self.announcer.get_or_init(|| {
             let (pool, committed) = (self.pool.clone(), Arc::clone(&self.committed));
             AbortOnDropHandle::new(tokio::spawn(async move {
@@ -129,7 +141,7 @@ impl WakeChannel {
     fn listen(&self) {
         self.listener.get_or_init(|| {
             let (steps, policies) = (Arc::clone(&self.steps), Arc::clone(&self.policies));
-            holdoff_sql::postgres::listen(self.pool.clone(), CHANNEL, move |payload| {
+            holdoff_sql::postgres::listen(&self.pool, CHANNEL, move |payload| {
                 // If notifications may have been missed, both kinds are assumed.
                 if payload.is_none_or(|payload| payload == POLICIES_CHANGED) {
                     policies.send_replace(());
@@ -144,13 +156,13 @@ impl WakeChannel {
 
 /// Notifies all nodes, when the transaction commits, that steps may have become due. For rare calls, and for the
 /// transactions of callers who ask for it.
-pub(crate) async fn notify_due(tx: &mut PgConnection) -> Result<()> {
+pub(crate) async fn notify_due(tx: &mut Session<'_>) -> Result<()> {
     sqlx::query(NOTIFY_DUE).execute(tx).await?;
     Ok(())
 }
 
 /// Restores the default planner settings for a transaction. Queries of operators are not on the hot path.
-async fn default_planner(tx: &mut PgConnection) -> Result<()> {
+async fn default_planner(tx: &mut Session<'_>) -> Result<()> {
     let settings =
         "set local enable_seqscan = on; set local enable_hashjoin = on; set local enable_mergejoin = on";
     sqlx::raw_sql(settings).execute(tx).await?;

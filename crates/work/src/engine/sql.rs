@@ -12,6 +12,7 @@
 
 use super::columns::Column;
 use crate::payload::Format;
+use crate::record::FailureReason;
 use crate::stats::{StatsKind, StatsRow};
 use crate::store::{AttemptOutcome, Pausable};
 use crate::{Kind, StepState};
@@ -49,6 +50,8 @@ const NAMES: &[(&str, i16)] = &[
     ("outcome.failed", AttemptOutcome::Failed.code()),
     ("outcome.conflicted", AttemptOutcome::Conflicted.code()),
     ("outcome.rescued", AttemptOutcome::Rescued.code()),
+    ("reason.rescues", FailureReason::TooManyRescues.code()),
+    ("reason.expired", FailureReason::Expired.code()),
     ("format.empty", Format::Empty.code()),
     ("kind.handler", Kind::Handler.code()),
     ("kind.http", Kind::Http.code()),

@@ -16,22 +16,27 @@ mod submit;
 pub(crate) use holdoff_sql::sqlite::now_in;
 
 pub(crate) use finish::{succeed, unblock};
+pub(crate) use queue::lane_ids;
 pub(crate) use submit::submit;
 
 use std::sync::{Arc, OnceLock};
 
 use holdoff_sql::sqlite::{ChangeDetector, Database, POLL_INTERVAL};
-use holdoff_sql::{Component, Migration};
+use holdoff_sql::{Component, Migration, SchemaChange};
 use sqlx::SqlitePool;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::store::Result;
 
-/// The schema. Stores written before the first release, with schemas 1 to 5, cannot be read.
+/// The schema. Stores written before the first release, with schemas 1 to 7, cannot be read.
 const COMPONENT: Component = Component {
     table: "holdoff_migrations",
-    migrations: &[Migration { version: 6, breaks_before: 6, sql: include_str!("sqlite/schema.sql") }],
+    migrations: &[Migration {
+        version: 8,
+        breaks_before: 8,
+        change: SchemaChange::Statements(include_str!("sqlite/schema.sql")),
+    }],
 };
 
 /// A store in a SQLite file or in memory.
@@ -106,7 +111,9 @@ mod tests {
 
     /// The hot statements do not read the whole table.
     #[tokio::test]
-    async fn claims_and_rescues_use_the_index() {
+    async fn claims_rescues_and_expiries_use_an_index() {
+        let expired = plan(queue::EXPIRED_STEPS).await;
+        assert!(expired.contains("USING INDEX holdoff_steps_expires"), "{expired}");
         for statement in [queue::HEAD, queue::CLAIM, queue::LOST] {
             let plan = plan(statement).await;
             assert!(

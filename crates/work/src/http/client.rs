@@ -8,9 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use reqwest::redirect::{Action, Attempt, Policy};
+use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder};
 use url::{Host, Url};
+
+use super::credentials::AllowedHosts;
+use crate::HttpSettings;
+use crate::settings::Network;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum number of idle connections per host.
@@ -40,57 +44,39 @@ pub enum InvalidHttpSettings {
 }
 
 /// The destinations that requests may reach, and the way to them.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct NetworkAccess {
-    /// The addresses that steps must not call.
-    pub(super) forbidden: Option<Forbidden>,
+    pub(super) rules: Arc<AddressRules>,
     pub(super) max_redirects: usize,
-    /// Whether the proxies of the environment are used. A proxy resolves names itself, so none is used if addresses
-    /// are checked.
+    /// Whether the proxies of the environment are used. A proxy resolves names itself, so none is used if private
+    /// addresses are refused.
     pub(super) proxies: bool,
-    /// The resolver, used if addresses are checked.
     pub(super) names: ResolveFn,
 }
 
-/// The clients that send the requests, all without cookies, referers and compression.
+/// The clients that send the requests, all without redirects, cookies, referers and compression.
 pub(super) struct Clients {
     /// For steps.
-    pub(super) following: Client,
-    /// For steps that expect a redirect themselves.
-    pub(super) no_redirects: Client,
-    /// For the token endpoints in the settings. The operator configured them, so they may have private addresses, but
-    /// a secret follows no redirect.
+    pub(super) guarded: Client,
+    /// For the token endpoints and the notifications of the settings. The operator configured them, so they may have
+    /// private addresses.
     pub(super) trusted: Client,
 }
 
 impl Clients {
-    pub(super) fn new(reach: NetworkAccess) -> Result<Self, InvalidHttpSettings> {
-        let open = NetworkAccess { forbidden: None, ..reach };
-        let trusted = build(plain(open).redirect(Policy::none()))?;
-        let no_redirects = match reach.forbidden {
-            Some(_) => build(plain(reach).redirect(Policy::none()))?,
-            None => trusted.clone(),
+    pub(super) fn new(reach: &NetworkAccess) -> Result<Self, InvalidHttpSettings> {
+        let plain = |uses_proxies: bool| {
+            let builder = Client::builder()
+                .user_agent(concat!("holdoff/", env!("CARGO_PKG_VERSION")))
+                .connect_timeout(CONNECT_TIMEOUT)
+                .pool_max_idle_per_host(MAX_IDLE)
+                .redirect(Policy::none())
+                .referer(false);
+            if uses_proxies { builder } else { builder.no_proxy() }
         };
-        let following = match reach.max_redirects {
-            0 => no_redirects.clone(),
-            _ => build(plain(reach).redirect(Policy::custom(move |attempt| follow(attempt, reach))))?,
-        };
-        Ok(Self { following, no_redirects, trusted })
-    }
-}
-
-fn plain(reach: NetworkAccess) -> ClientBuilder {
-    let builder = Client::builder()
-        .user_agent(concat!("holdoff/", env!("CARGO_PKG_VERSION")))
-        .connect_timeout(CONNECT_TIMEOUT)
-        .pool_max_idle_per_host(MAX_IDLE)
-        .referer(false);
-    match reach.forbidden {
-        Some(forbidden) => {
-            builder.no_proxy().dns_resolver(Arc::new(GuardedResolver { forbidden, names: reach.names }))
-        }
-        None if reach.proxies => builder,
-        None => builder.no_proxy(),
+        let resolver = GuardedResolver { rules: Arc::clone(&reach.rules), names: reach.names };
+        let guarded = plain(reach.proxies && !reach.rules.deny_private).dns_resolver(Arc::new(resolver));
+        Ok(Self { guarded: build(guarded)?, trusted: build(plain(reach.proxies))? })
     }
 }
 
@@ -103,6 +89,17 @@ fn cause(error: &(dyn Error + Send + Sync + 'static)) -> String {
     error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
+/// The reason why a request received no response.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SendError {
+    #[error(transparent)]
+    Http(#[from] reqwest::Error),
+    #[error(transparent)]
+    Redirect(#[from] RefusedRedirect),
+    #[error(transparent)]
+    Address(#[from] ForbiddenAddress),
+}
+
 /// The reason why a redirect was not followed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(super) enum RefusedRedirect {
@@ -112,38 +109,29 @@ pub(super) enum RefusedRedirect {
     Downgrade,
     #[error("to a scheme other than HTTP")]
     NotHttp,
+    #[error("to an invalid URL")]
+    NoUrl,
 }
 
-fn follow(attempt: Attempt<'_>, reach: NetworkAccess) -> Action {
-    match check_redirect(attempt.previous(), attempt.url(), reach) {
-        Ok(()) => attempt.follow(),
-        Err(check_redirect) => attempt.error(check_redirect),
+impl NetworkAccess {
+    /// Returns the URL that a redirect leads to, after this many redirects. A user name and a password in it are dropped.
+    pub(super) fn redirect(&self, url: &Url, location: &str, followed: usize) -> Result<Url, SendError> {
+        if followed >= self.max_redirects {
+            return Err(RefusedRedirect::TooMany(self.max_redirects).into());
+        }
+        let mut next = url.join(location).map_err(|_| RefusedRedirect::NoUrl)?;
+        if !matches!(next.scheme(), "http" | "https") {
+            return Err(RefusedRedirect::NotHttp.into());
+        }
+        if next.scheme() == "http" && url.scheme() == "https" {
+            return Err(RefusedRedirect::Downgrade.into());
+        }
+        // The URL has a host, so both can be removed.
+        let _ = (next.set_username(""), next.set_password(None));
+        self.rules.check_url(&next)?;
+        Ok(next)
     }
 }
-
-/// Checks whether a redirect to the next URL is permitted. The first of the previous URLs is the step's own.
-fn check_redirect(
-    previous: &[Url],
-    next: &Url,
-    reach: NetworkAccess,
-) -> Result<(), Box<dyn Error + Send + Sync>> {
-    if previous.len() > reach.max_redirects {
-        return Err(RefusedRedirect::TooMany(reach.max_redirects).into());
-    }
-    if !matches!(next.scheme(), "http" | "https") {
-        return Err(RefusedRedirect::NotHttp.into());
-    }
-    if next.scheme() == "http" && previous.last().is_some_and(|url| url.scheme() == "https") {
-        return Err(RefusedRedirect::Downgrade.into());
-    }
-    match reach.forbidden {
-        Some(forbidden) => Ok(check_address(next, forbidden)?),
-        None => Ok(()),
-    }
-}
-
-/// Returns whether requests to an address are forbidden.
-pub(super) type Forbidden = fn(IpAddr) -> bool;
 
 /// Resolves a name to its addresses.
 pub(super) type ResolveFn = fn(String) -> ResolveFuture;
@@ -154,50 +142,116 @@ pub(super) fn system_resolver(name: String) -> ResolveFuture {
     Box::pin(async move { Ok(tokio::net::lookup_host((name, 0)).await?.collect()) })
 }
 
-/// The address is forbidden.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{host} is a private address, and http.deny_private is set")]
-pub(super) struct PrivateAddress {
-    host: String,
+/// The addresses that steps may call.
+#[derive(Debug, Default)]
+pub(super) struct AddressRules {
+    deny_private: bool,
+    networks: Vec<Network>,
+    hosts: AllowedHosts,
 }
 
-/// Checks a host that is an IP address. A name is checked when it is resolved.
-pub(super) fn check_address(url: &Url, forbidden: Forbidden) -> Result<(), PrivateAddress> {
-    let address = match url.host() {
-        Some(Host::Ipv4(address)) => IpAddr::V4(address),
-        Some(Host::Ipv6(address)) => IpAddr::V6(address),
-        Some(Host::Domain(_)) | None => return Ok(()),
-    };
-    if forbidden(address) { Err(PrivateAddress { host: address.to_string() }) } else { Ok(()) }
+/// Steps may not call the address.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(super) enum ForbiddenAddress {
+    #[error("{0} is a link-local address or a metadata service, which steps never call")]
+    LinkLocal(String),
+    #[error(
+        "{0} is a private address, and http.deny_private is set: list its network or host under http.allow"
+    )]
+    Private(String),
+}
+
+impl AddressRules {
+    pub(super) fn new(settings: &HttpSettings) -> Self {
+        Self {
+            deny_private: settings.deny_private.unwrap_or_default(),
+            networks: settings.allow.iter().filter_map(|text| Network::parse(text)).collect(),
+            hosts: AllowedHosts::new(&settings.allow),
+        }
+    }
+
+    /// Checks a host that is an IP address. A name is checked when it is resolved.
+    pub(super) fn check_url(&self, url: &Url) -> Result<(), ForbiddenAddress> {
+        match url.host() {
+            Some(Host::Ipv4(address)) => self.check(&address.to_string(), address.into()),
+            Some(Host::Ipv6(address)) => self.check(&address.to_string(), address.into()),
+            Some(Host::Domain(_)) | None => Ok(()),
+        }
+    }
+
+    /// Checks an address of a host.
+    fn check(&self, host: &str, address: IpAddr) -> Result<(), ForbiddenAddress> {
+        if is_link_local(address) {
+            return Err(ForbiddenAddress::LinkLocal(host.to_owned()));
+        }
+        let is_allowed =
+            || self.hosts.include_name(host) || self.networks.iter().any(|network| network.contains(address));
+        if self.deny_private && is_private(address) && !is_allowed() {
+            return Err(ForbiddenAddress::Private(host.to_owned()));
+        }
+        Ok(())
+    }
 }
 
 /// Resolves names and removes forbidden addresses. The connection uses exactly the checked addresses, so that a
 /// second resolution of the name cannot change them.
 struct GuardedResolver {
-    forbidden: Forbidden,
+    rules: Arc<AddressRules>,
     names: ResolveFn,
 }
 
 impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {
-        let (forbidden, names) = (self.forbidden, self.names);
+        let (rules, names) = (Arc::clone(&self.rules), self.names);
         Box::pin(async move {
             let host = name.as_str().to_owned();
-            let all = names(host.clone()).await?;
-            let known = !all.is_empty();
-            let allowed: Vec<_> = all.into_iter().filter(|address| !forbidden(address.ip())).collect();
-            if known && allowed.is_empty() {
-                return Err(PrivateAddress { host }.into());
+            let (mut allowed, mut refused) = (Vec::new(), None);
+            for address in names(host.clone()).await? {
+                match rules.check(&host, address.ip()) {
+                    Ok(()) => allowed.push(address),
+                    Err(why) => refused = Some(why),
+                }
             }
-            Ok(Box::new(allowed.into_iter()) as Addrs)
+            match refused {
+                Some(why) if allowed.is_empty() => Err(why.into()),
+                _ => Ok(Box::new(allowed.into_iter()) as Addrs),
+            }
         })
+    }
+}
+
+/// Returns whether an address is link-local, where clouds serve their metadata, or a metadata service elsewhere.
+fn is_link_local(address: IpAddr) -> bool {
+    // Amazon and Google over IPv6, Alibaba, and Azure's host.
+    const METADATA: [IpAddr; 4] = [
+        IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+        IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
+        IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
+        IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
+    ];
+    match address {
+        IpAddr::V6(address) if embedded_v4(address).is_some() => {
+            embedded_v4(address).is_some_and(|address| is_link_local(address.into()))
+        }
+        IpAddr::V6(v6) => v6.is_unicast_link_local() || METADATA.contains(&address),
+        IpAddr::V4(v4) => v4.is_link_local() || METADATA.contains(&address),
+    }
+}
+
+/// Returns the IPv4 address that an IPv6 address embeds: IPv4-mapped, the well-known prefix of NAT64, 6to4.
+fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    match address.segments() {
+        [0, 0, 0, 0, 0, 0xffff, high, low]
+        | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
+        | [0x2002, high, low, ..] => Some(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low))),
+        _ => None,
     }
 }
 
 /// Returns whether an address is not a public host's: loopback, private, link-local (where cloud providers serve
 /// their metadata), shared, multicast, reserved, for documentation or benchmarks, or another notation of one of
 /// these.
-pub(super) fn is_private(address: IpAddr) -> bool {
+fn is_private(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_private_v4(address),
         IpAddr::V6(address) => is_private_v6(address),
@@ -233,13 +287,10 @@ fn is_private_v4(address: Ipv4Addr) -> bool {
 /// Returns whether an IPv6 address is private. Only global unicast (`2000::/3`) is public, and not all of it. An
 /// address that embeds an IPv4 address is checked by that.
 fn is_private_v6(address: Ipv6Addr) -> bool {
-    let embedded =
-        |high: u16, low: u16| is_private_v4(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low)));
+    if let Some(address) = embedded_v4(address) {
+        return is_private_v4(address);
+    }
     match address.segments() {
-        // IPv4-mapped addresses, the well-known prefix of NAT64, 6to4.
-        [0, 0, 0, 0, 0, 0xffff, high, low]
-        | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
-        | [0x2002, high, low, ..] => embedded(high, low),
         // Protocol assignments, among them Teredo and benchmarks; documentation.
         [0x2001, second, ..] => second < 0x200 || second == 0xdb8,
         [0x3fff, second, ..] => second < 0x1000,
@@ -251,16 +302,73 @@ fn is_private_v6(address: Ipv6Addr) -> bool {
 mod tests {
     use super::*;
 
+    fn rules(deny_private: bool, allow: &[&str]) -> AddressRules {
+        let allow = allow.iter().map(ToString::to_string).collect();
+        AddressRules::new(&HttpSettings {
+            deny_private: Some(deny_private),
+            allow,
+            ..HttpSettings::default()
+        })
+    }
+
     #[test]
     fn a_redirect_from_https_to_http_is_refused() {
-        let reach =
-            NetworkAccess { forbidden: None, max_redirects: 2, proxies: false, names: system_resolver };
-        let url = |text: &str| Url::parse(text).unwrap();
-        let step = |from: &str, to: &str| check_redirect(&[url(from)], &url(to), reach);
+        let rules = Arc::new(rules(false, &[]));
+        let reach = NetworkAccess { rules, max_redirects: 2, proxies: false, names: system_resolver };
+        let step = |from: &str, to: &str| reach.redirect(&Url::parse(from).unwrap(), to, 0);
         assert!(step("http://a/", "https://a/").is_ok());
-        assert!(step("https://a/", "https://b/").is_ok());
+        assert_eq!(step("https://a/", "https://u:p@b/").unwrap().as_str(), "https://b/");
         let refused = step("https://a:1/", "http://a:1/").unwrap_err();
-        assert_eq!(refused.downcast_ref(), Some(&RefusedRedirect::Downgrade));
+        assert!(matches!(refused, SendError::Redirect(RefusedRedirect::Downgrade)), "{refused}");
+    }
+
+    #[test]
+    fn metadata_services_are_refused_in_every_notation() {
+        let rules = rules(false, &["0.0.0.0/0", "::/0", "169.254.169.254"]);
+        for text in [
+            "169.254.169.254",
+            "169.254.0.1",
+            "fe80::1",
+            "::ffff:169.254.169.254",
+            "64:ff9b::169.254.169.254",
+            "2002:a9fe:a9fe::1",
+            "fd00:ec2::254",
+            "fd20:ce::254",
+            "100.100.100.200",
+            "168.63.129.16",
+        ] {
+            let refused = rules.check(text, text.parse().unwrap());
+            assert_eq!(refused, Err(ForbiddenAddress::LinkLocal(text.to_owned())), "{text}");
+        }
+        assert_eq!(rules.check("a", "10.0.0.1".parse().unwrap()), Ok(()));
+    }
+
+    #[test]
+    fn listed_networks_and_hosts_are_permitted() {
+        let rules =
+            rules(true, &["10.1.0.0/16", "fd12::/32", "127.0.0.1", "db.internal", "*.svc.cluster.local"]);
+        let check = |host: &str, address: &str| rules.check(host, address.parse().unwrap()).is_ok();
+        for (host, address) in [
+            ("a", "10.1.255.1"),
+            ("a", "::ffff:10.1.0.1"),
+            ("a", "fd12:0:1::1"),
+            ("127.0.0.1", "127.0.0.1"),
+            ("DB.internal.", "10.9.0.1"),
+            ("api.svc.cluster.local", "10.9.0.1"),
+            ("a", "1.1.1.1"),
+        ] {
+            assert!(check(host, address), "{host} {address}");
+        }
+        for (host, address) in [
+            ("a", "10.2.0.1"),
+            ("a", "fd13::1"),
+            ("127.0.0.2", "127.0.0.2"),
+            ("svc.cluster.local", "10.9.0.1"),
+            ("xdb.internal", "10.9.0.1"),
+            ("db.internal.example", "10.9.0.1"),
+        ] {
+            assert!(!check(host, address), "{host} {address}");
+        }
     }
 
     #[test]
@@ -337,9 +445,10 @@ mod tests {
 
     #[test]
     fn an_address_in_an_unusual_notation_is_checked() {
+        let rules = rules(true, &[]);
         for url in ["http://127.1/", "http://0x7f000001/", "http://2130706433/", "http://[::ffff:7f00:1]/"] {
-            assert!(check_address(&Url::parse(url).unwrap(), is_private).is_err(), "{url}");
+            assert!(rules.check_url(&Url::parse(url).unwrap()).is_err(), "{url}");
         }
-        assert_eq!(check_address(&Url::parse("http://example.com/").unwrap(), is_private), Ok(()));
+        assert_eq!(rules.check_url(&Url::parse("http://example.com/").unwrap()), Ok(()));
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdoff_retry::{RefreshFailed, Refresher};
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
 use parking_lot::Mutex;
 use reqwest::{Client, RequestBuilder};
 use serde::Deserialize;
@@ -41,6 +41,7 @@ struct CredentialState {
 /// An access token in use. Its header value is marked as sensitive, so that no `Debug` form shows it.
 #[derive(Clone, Debug)]
 pub(super) struct AccessToken {
+    pub(super) name: HeaderName,
     pub(super) header: HeaderValue,
     /// The refresher's generation when the token was fetched.
     pub(super) generation: u64,
@@ -135,7 +136,7 @@ impl CredentialState {
                 let mut cell = cell.lock();
                 // The refresher counts in the same way: one more with every successful refresh.
                 let generation = cell.as_ref().map_or(0, |token: &AccessToken| token.generation) + 1;
-                *cell = Some(AccessToken::new(&fresh, generation)?);
+                *cell = Some(AccessToken::new(&fresh, &credential, generation)?);
                 Ok(())
             }
         });
@@ -160,12 +161,20 @@ impl CredentialState {
 }
 
 impl AccessToken {
-    fn new(fresh: &FreshToken, generation: u64) -> Result<Self, NoToken> {
+    fn new(fresh: &FreshToken, credential: &Credential, generation: u64) -> Result<Self, NoToken> {
+        let (name, header) = match credential {
+            Credential::Token { header: Some(name), .. } => {
+                let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| NoToken::NotSendable)?;
+                (name, sensitive(&fresh.token)?)
+            }
+            _ => (AUTHORIZATION, bearer(&fresh.token)?),
+        };
         let now = clock::now();
         // A token with a short lifetime is used for at least half of it.
         let use_for = |lifetime: Duration| lifetime.saturating_sub(RENEW_BEFORE).max(lifetime / 2);
         Ok(Self {
-            header: bearer(&fresh.token)?,
+            name,
+            header,
             generation,
             renew_at: fresh.lifetime.map(|lifetime| now.saturating_add(use_for(lifetime))),
             ends_at: fresh.lifetime.map(|lifetime| now.saturating_add(lifetime)),
@@ -175,14 +184,14 @@ impl AccessToken {
     /// Returns the token itself, which is needed to redact it in responses.
     pub(super) fn text(&self) -> Option<&str> {
         let text = str::from_utf8(self.header.as_bytes()).ok()?;
-        text.strip_prefix("Bearer ")
+        Some(text.strip_prefix("Bearer ").unwrap_or(text))
     }
 }
 
 /// The hosts that a credential may be sent to. Without an entry it is sent to no host, because a caller that
 /// may submit steps could otherwise have any credential sent to its own server.
 #[derive(Debug, Default)]
-struct AllowedHosts(Vec<HostPattern>);
+pub(super) struct AllowedHosts(Vec<HostPattern>);
 
 #[derive(Debug)]
 struct HostPattern {
@@ -193,13 +202,22 @@ struct HostPattern {
 }
 
 impl AllowedHosts {
-    fn new(written: &[String]) -> Self {
+    pub(super) fn new(written: &[String]) -> Self {
         Self(written.iter().map(|text| HostPattern::read(text)).collect())
     }
 
     fn include(&self, url: &Url) -> bool {
-        let host = url.host_str().unwrap_or_default().trim_end_matches('.').to_ascii_lowercase();
-        self.0.iter().any(|pattern| pattern.fits(&host, url.port_or_known_default()))
+        self.fits(url.host_str().unwrap_or_default(), url.port_or_known_default())
+    }
+
+    /// Returns whether a host is included whatever its port.
+    pub(super) fn include_name(&self, host: &str) -> bool {
+        self.fits(host, None)
+    }
+
+    fn fits(&self, host: &str, port: Option<u16>) -> bool {
+        let host = host.trim_end_matches('.').to_ascii_lowercase();
+        self.0.iter().any(|pattern| pattern.fits(&host, port))
     }
 }
 
@@ -282,7 +300,7 @@ fn endpoint(credential: &Credential) -> Option<&str> {
 /// Fetches an access token.
 async fn fetch(credential: &Credential, client: &Client, timeout: Duration) -> Result<FreshToken, NoToken> {
     let request = match credential {
-        Credential::Token { token } => {
+        Credential::Token { token, .. } => {
             return Ok(FreshToken { token: read_secret(token).await?, lifetime: None });
         }
         Credential::ClientCredentials { token_url, client_id, client_secret, scope } => {
@@ -311,9 +329,14 @@ fn grant(scope: Option<&str>) -> String {
     form.finish()
 }
 
-/// Returns the `Authorization` header of a token. Its `Debug` form hides the token.
+/// Returns the `Authorization` header of a token.
 fn bearer(token: &str) -> Result<HeaderValue, NoToken> {
-    let mut value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| NoToken::NotSendable)?;
+    sensitive(&format!("Bearer {token}"))
+}
+
+/// Returns the value of a header. Its `Debug` form hides it.
+fn sensitive(text: &str) -> Result<HeaderValue, NoToken> {
+    let mut value = HeaderValue::try_from(text).map_err(|_| NoToken::NotSendable)?;
     value.set_sensitive(true);
     Ok(value)
 }

@@ -43,11 +43,13 @@ impl Destinations {
         }
     }
 
-    /// Returns the gate of `destination`, which is the destination of `url`. Creates the gate if there is none.
+    /// Returns the gate of `destination`, which is the destination of `url`. Creates the gate if there is none. `http://h`
+    /// and `https://h` are two servers, so each has its own gate.
     pub(super) fn gate(&self, destination: &str, url: &Url) -> Result<Arc<Gate>, Fault> {
         let now = clock::now();
+        let name = format!("{}://{destination}", url.scheme());
         let mut gates = self.gates.lock();
-        if let Some(known) = gates.get_mut(destination) {
+        if let Some(known) = gates.get_mut(&name) {
             known.used_at = now;
             return Ok(Arc::clone(&known.gate));
         }
@@ -57,8 +59,8 @@ impl Destinations {
                 "requests to too many destinations are in progress",
             ));
         }
-        let gate = Arc::new(Gate::new(destination, self.limits_of(url)));
-        gates.insert(destination.to_owned(), KnownGate { gate: Arc::clone(&gate), used_at: now });
+        let gate = Arc::new(Gate::new(&name, self.limits_of(url)));
+        gates.insert(name, KnownGate { gate: Arc::clone(&gate), used_at: now });
         Ok(gate)
     }
 
@@ -263,6 +265,20 @@ mod tests {
         assert_eq!(found("http://a.example.:8080/"), 3);
         assert_eq!(found("https://b.example/"), 4);
         assert_eq!(found("http://b.example/"), 1);
+    }
+
+    #[test]
+    fn a_gate_belongs_to_a_scheme_a_host_and_a_port() {
+        let all = destinations(10);
+        let gate = |url: &str| {
+            let url = Url::parse(url).unwrap();
+            all.gate(&super::super::request::destination(&url), &url).unwrap()
+        };
+        let plain = gate("http://h/a");
+        assert!(Arc::ptr_eq(&plain, &gate("http://h:80/b")));
+        for other in ["https://h/", "http://h:443/", "https://h:80/"] {
+            assert!(!Arc::ptr_eq(&plain, &gate(other)), "{other} has the breaker of http://h");
+        }
     }
 
     #[test]

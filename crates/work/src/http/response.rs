@@ -7,7 +7,7 @@
 //! | no connection or no complete response in time | timeout |
 //! | the certificate is not trusted, has expired, or is another host's | permanent: an operator must act |
 //! | too many redirects, or a redirect to plain http or to another scheme | permanent |
-//! | a private address, if those are denied | permanent |
+//! | a private address, if those are denied; a link-local address | permanent |
 //! | the request cannot be written | permanent |
 //!
 //! Messages are built from the kinds of errors, never from their texts, which may contain a URL and its query.
@@ -16,14 +16,14 @@ use std::error::Error;
 use std::io;
 use std::time::Duration;
 
-use holdoff_policy::{Class, ClassMap, Failure, Replay, format_duration};
+use holdoff_policy::{Class, ClassMap, Failure, Replay, format_duration, is_unprintable};
 use holdoff_retry::retry_after;
 use http::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::Response;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::client::{PrivateAddress, RefusedRedirect};
+use super::client::{ForbiddenAddress, SendError};
 use super::gate::DestinationHealth;
 use super::request::destination;
 use crate::store::StepOutput;
@@ -171,7 +171,7 @@ fn excerpt(body: &[u8], token: Option<&str>) -> String {
     };
     let text = redact(text.to_owned(), token);
     let mut said = String::new();
-    for word in text.split(|c: char| c.is_whitespace() || is_control(c)).filter(|word| !word.is_empty()) {
+    for word in text.split(|c: char| c.is_whitespace() || is_unprintable(c)).filter(|word| !word.is_empty()) {
         if !said.is_empty() {
             said.push(' ');
         }
@@ -181,12 +181,6 @@ fn excerpt(body: &[u8], token: Option<&str>) -> String {
         }
     }
     said.chars().take(EXCERPT_CHARS).collect()
-}
-
-/// Returns whether a character is a control character, or changes or hides the characters next to it.
-fn is_control(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 /// The fault of a request without a usable response, and its information about the destination's health.
@@ -204,25 +198,32 @@ pub(super) fn too_slow(destination: &str, limit: Duration, usual: Duration) -> F
     FailedRequest { fault: Fault::new(Class::Timeout, message), health }
 }
 
+/// Classifies a request that received no response, or whose redirect was not followed.
+pub(super) fn not_sent(error: &SendError, destination: &str) -> FailedRequest {
+    match error {
+        SendError::Http(error) => classify(error, destination),
+        SendError::Redirect(refused) => {
+            let fault = Fault::permanent(format!("{destination} redirects {refused}"));
+            FailedRequest { fault, health: DestinationHealth::Alive }
+        }
+        SendError::Address(forbidden) => FailedRequest {
+            fault: Fault::new(Failure::permanent().local(), forbidden.to_string()),
+            health: DestinationHealth::Unknown,
+        },
+    }
+}
+
 /// Classifies a request that received no response.
 pub(super) fn classify(error: &reqwest::Error, destination: &str) -> FailedRequest {
     let local = |message: String| {
         let fault = Fault::new(Failure::permanent().local(), message);
         FailedRequest { fault, health: DestinationHealth::Unknown }
     };
-    if let Some(private) = find::<PrivateAddress>(error) {
-        return local(private.to_string());
-    }
-    if let Some(refused) = find::<RefusedRedirect>(error) {
-        let fault = Fault::permanent(format!("{destination} redirects {refused}"));
-        return FailedRequest { fault, health: DestinationHealth::Alive };
+    if let Some(forbidden) = find::<ForbiddenAddress>(error) {
+        return local(forbidden.to_string());
     }
     if error.is_builder() {
         return local(format!("the request to {destination} cannot be encoded"));
-    }
-    if error.is_redirect() {
-        let fault = Fault::permanent(format!("{destination} redirects to an invalid URL"));
-        return FailedRequest { fault, health: DestinationHealth::Alive };
     }
     if let Some(rustls::Error::InvalidCertificate(wrong)) = find::<rustls::Error>(error) {
         let fault = Fault::permanent(format!("the certificate of {destination} is not trusted: {wrong}"));

@@ -1,15 +1,16 @@
 //! Runs HTTP steps.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdoff_policy::{Class, ClassMap};
-use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};
+use http::{Method, StatusCode};
+use reqwest::Response;
 use tracing::debug;
 
-use super::client::{
-    Clients, Forbidden, InvalidHttpSettings, NetworkAccess, check_address, is_private, system_resolver,
-};
+use super::client::{AddressRules, Clients, InvalidHttpSettings, NetworkAccess, SendError, system_resolver};
 use super::credentials::{AccessToken, Credentials};
 use super::gate::{DestinationHealth, Destinations};
 use super::request::PreparedRequest;
@@ -33,6 +34,7 @@ pub struct HttpRunner {
     credentials: Credentials,
     destinations: Destinations,
     timeout: Duration,
+    max_timeout: Duration,
     max_response: usize,
     max_output: usize,
 }
@@ -56,9 +58,8 @@ impl Classes {
 impl HttpRunner {
     /// Creates a runner with these settings, which classifies failures by these classes.
     pub fn new(settings: &HttpSettings, classes: ClassMap) -> Result<Self, InvalidHttpSettings> {
-        let forbidden = settings.deny_private.then_some(is_private as Forbidden);
         let reach = NetworkAccess {
-            forbidden,
+            rules: Arc::new(AddressRules::new(settings)),
             max_redirects: settings.max_redirects,
             proxies: true,
             names: system_resolver,
@@ -78,7 +79,7 @@ impl HttpRunner {
         classes: ClassMap,
         reach: NetworkAccess,
     ) -> Result<Self, InvalidHttpSettings> {
-        let clients = Clients::new(reach)?;
+        let clients = Clients::new(&reach)?;
         Ok(Self {
             classes: Classes::Fixed(classes),
             reach,
@@ -86,6 +87,7 @@ impl HttpRunner {
             clients,
             destinations: Destinations::new(settings),
             timeout: settings.timeout,
+            max_timeout: settings.max_timeout,
             max_response: settings.max_response,
             max_output: usize::MAX,
         })
@@ -106,9 +108,9 @@ impl HttpRunner {
     /// Sends the request like [`run`](Self::run), and says what is missing in the output.
     pub(crate) async fn respond(&self, cx: &Context, payload: &Payload) -> Result<StepOutput, Fault> {
         let request = read(payload)?.prepare().map_err(|wrong| Fault::permanent(wrong.to_string()))?;
-        if let Some(forbidden) = self.reach.forbidden {
-            check_address(&request.url, forbidden)
-                .map_err(|private| Fault::permanent(private.to_string()))?;
+        if !is_notification(cx) {
+            let permitted = self.reach.rules.check_url(&request.url);
+            permitted.map_err(|forbidden| Fault::permanent(forbidden.to_string()))?;
         }
         let token = match &request.credential {
             Some(name) => Some(self.credentials.token(name, &request.url).await?),
@@ -147,7 +149,7 @@ impl HttpRunner {
         request: PreparedRequest,
         token: Option<&AccessToken>,
     ) -> Result<StepOutput, FailedRequest> {
-        let limit = request.timeout.unwrap_or(self.timeout);
+        let limit = request.timeout.unwrap_or(self.timeout).min(self.max_timeout);
         let destination = request.destination.clone();
         let expect = request.expect.clone();
         let secret = token.and_then(AccessToken::text);
@@ -155,7 +157,7 @@ impl HttpRunner {
         let late = |_| response::too_slow(&destination, limit, self.timeout);
 
         let sent = tokio::time::timeout(limit, self.send(cx, request, token)).await.map_err(late)?;
-        let mut response = sent.map_err(|error| response::classify(&error, &destination))?;
+        let mut response = sent.map_err(|error| response::not_sent(&error, &destination))?;
         let status = response.status().as_u16();
         let took_ms = clock::now().saturating_sub(started).as_millis();
         debug!(destination, status, attempt = cx.attempt(), took_ms, "received an HTTP response");
@@ -186,25 +188,61 @@ impl HttpRunner {
         .map_err(limited)
     }
 
+    /// Sends the request and follows its redirects. To another origin a redirect carries neither the credential nor the
+    /// headers and the body of the step: they were written for the step's own destination.
     async fn send(
         &self,
         cx: &Context,
         request: PreparedRequest,
         token: Option<&AccessToken>,
-    ) -> Result<reqwest::Response, reqwest::Error> {
-        let wants_redirect = request.expect.iter().any(|statuses| statuses.has_redirect());
-        let client = if wants_redirect { &self.clients.no_redirects } else { &self.clients.following };
-        let mut headers = request.headers;
+    ) -> Result<Response, SendError> {
+        let PreparedRequest { mut method, mut url, mut headers, mut body, expect, .. } = request;
+        let wants_redirect = expect.iter().any(|statuses| statuses.has_redirect());
         add_own_headers(&mut headers, cx);
         if let Some(token) = token {
-            headers.insert(AUTHORIZATION, token.header.clone());
+            headers.insert(token.name.clone(), token.header.clone());
         }
-        let call = client.request(request.method, request.url).headers(headers);
-        match request.body {
-            Some(body) => call.body(body).send().await,
-            None => call.send().await,
+        let mut client = if is_notification(cx) { &self.clients.trusted } else { &self.clients.guarded };
+        let mut followed = 0;
+        loop {
+            let call = client.request(method.clone(), url.clone()).headers(headers.clone());
+            let response = body.iter().fold(call, |call, body| call.body(body.clone())).send().await?;
+            let Some(location) =
+                location(&response).filter(|_| !wants_redirect && self.reach.max_redirects > 0)
+            else {
+                return Ok(response);
+            };
+            let next = self.reach.redirect(&url, location, followed)?;
+            followed += 1;
+            // Another party chose the new URL.
+            client = &self.clients.guarded;
+            let is_get_from_now_on = match response.status() {
+                StatusCode::SEE_OTHER => method != Method::HEAD,
+                StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND => method == Method::POST,
+                _ => false,
+            };
+            if is_get_from_now_on {
+                (method, body) = (Method::GET, None);
+                headers.remove(CONTENT_TYPE);
+            }
+            if next.origin() != url.origin() {
+                (headers, body) = (HeaderMap::new(), None);
+                add_own_headers(&mut headers, cx);
+            }
+            url = next;
         }
     }
+}
+
+/// Returns the URL that a response redirects to, if it does.
+fn location(response: &Response) -> Option<&str> {
+    let is_redirect = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
+    response.headers().get(LOCATION).filter(|_| is_redirect).map(|to| to.to_str().unwrap_or_default())
+}
+
+/// Returns whether the step is a notification, whose URL is part of the settings.
+fn is_notification(cx: &Context) -> bool {
+    cx.lane().namespace == crate::notify::NAMESPACE
 }
 
 fn read(payload: &Payload) -> Result<HttpStep, Fault> {

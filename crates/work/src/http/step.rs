@@ -47,7 +47,7 @@ pub struct HttpStep {
     pub(super) body_text: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(serialize_with = "write_duration", deserialize_with = "read_duration")]
-    pub(super) timeout: Option<Duration>,
+    pub(crate) timeout: Option<Duration>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) expect: Vec<Statuses>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -6,14 +6,13 @@ mod limits;
 mod responses;
 mod server;
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdoff_policy::{Class, ClassMap};
 use serde_json::Value;
 
-use super::client::{Forbidden, NetworkAccess, ResolveFn, is_private, system_resolver};
+use super::client::{AddressRules, NetworkAccess, ResolveFn, system_resolver};
 use super::{HttpRunner, HttpStep};
 use crate::fault::FaultKind;
 use crate::{Context, Fault, HttpSettings, Kind, Lane, Payload, TaskId};
@@ -47,21 +46,18 @@ fn settings() -> HttpSettings {
 
 /// A runner that may call loopback addresses.
 fn runner(settings: &HttpSettings) -> Arc<HttpRunner> {
-    guarded(settings, None)
+    resolving(settings, system_resolver)
 }
 
-fn guarded(settings: &HttpSettings, forbidden: Option<Forbidden>) -> Arc<HttpRunner> {
-    asking(settings, forbidden, system_resolver)
-}
-
-fn asking(settings: &HttpSettings, forbidden: Option<Forbidden>, names: ResolveFn) -> Arc<HttpRunner> {
-    let reach = NetworkAccess { forbidden, max_redirects: settings.max_redirects, proxies: false, names };
+fn resolving(settings: &HttpSettings, names: ResolveFn) -> Arc<HttpRunner> {
+    let rules = Arc::new(AddressRules::new(settings));
+    let reach = NetworkAccess { rules, max_redirects: settings.max_redirects, proxies: false, names };
     Arc::new(HttpRunner::with_reach(settings, ClassMap::new(), reach).unwrap())
 }
 
-/// Permits the servers' own address, although it is private, and forbids all other private addresses.
-fn all_but_the_servers(address: IpAddr) -> bool {
-    address != IpAddr::V4(Ipv4Addr::LOCALHOST) && is_private(address)
+/// Permits the servers' own address, although it is private, and refuses all other private addresses.
+fn all_but_the_servers() -> HttpSettings {
+    HttpSettings { deny_private: Some(true), allow: vec!["127.0.0.1".to_owned()], ..settings() }
 }
 
 async fn run(runner: &HttpRunner, step: &HttpStep) -> Result<Value, Fault> {

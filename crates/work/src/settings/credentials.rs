@@ -10,16 +10,16 @@ use super::{Credential, Secret};
 
 /// The kinds of credentials, and the keys of each kind besides `kind`.
 pub(super) const KINDS: [(&str, &[&str]); 3] = [
-    ("token", &["token", "hosts"]),
+    ("token", &["token", "header", "hosts"]),
     ("client_credentials", &["token_url", "client_id", "client_secret", "scope", "hosts"]),
     ("refresh", &["url", "secret", "hosts"]),
 ];
 
-/// The maximum number of hosts of one credential.
+/// The maximum number of hosts in one list.
 const MAX_HOSTS: usize = 1000;
 
 /// The keys whose values are never secrets.
-const OPEN: &[&str] = &["kind", "token_url", "client_id", "scope", "url", "hosts"];
+const OPEN: &[&str] = &["kind", "token_url", "client_id", "scope", "url", "header", "hosts"];
 
 /// The source of the access token, and the permitted hosts, by the credential's name.
 type ReadCredentials = (BTreeMap<String, Credential>, BTreeMap<String, Vec<String>>);
@@ -57,8 +57,31 @@ pub(super) fn read(reader: &mut Reader<'_>, value: &SpannedValue<'_>) -> ReadCre
 fn read_hosts(reader: &mut Reader<'_>, value: &SpannedValue<'_>) -> Vec<String> {
     const EXPECTED: &str =
         "a list of hosts, such as [\"api.example.com\", \"*.example.com\", \"localhost:8080\"]";
+    read_list(reader, value, "hosts", EXPECTED, check_host)
+}
+
+/// The result of the check of a host. An error contains the problem, and the correct name if it can be derived.
+type CheckedHost = Result<(), (String, Option<String>)>;
+
+/// Checks the name of a host, which may begin with `*.`.
+pub(super) fn check_host(host: &str) -> CheckedHost {
+    let named = host.strip_prefix("*.").unwrap_or(host);
+    if named.contains('*') {
+        return Err((format!("`{host}` has a star that is not a leading `*.`"), None));
+    }
+    check_destination(named)
+}
+
+/// Reads a list of hosts that pass this check.
+pub(super) fn read_list(
+    reader: &mut Reader<'_>,
+    value: &SpannedValue<'_>,
+    what: &str,
+    expected: &str,
+    check: impl Fn(&str) -> CheckedHost,
+) -> Vec<String> {
     let Some(list) = value.get_ref().as_array() else {
-        reader.wrong_type(value, "hosts", EXPECTED);
+        reader.wrong_type(value, what, expected);
         return Vec::new();
     };
     if list.len() > MAX_HOSTS {
@@ -67,18 +90,12 @@ fn read_hosts(reader: &mut Reader<'_>, value: &SpannedValue<'_>) -> Vec<String> 
     }
     let mut hosts = Vec::new();
     for value in list {
-        let Some(host) = reader.string(value, "a host", EXPECTED) else { continue };
-        let named = host.strip_prefix("*.").unwrap_or(host);
-        let checked = if named.contains('*') {
-            Err((format!("`{host}` has a star that is not a leading `*.`"), None))
-        } else {
-            check_destination(named)
-        };
-        match checked {
+        let Some(host) = reader.string(value, "a host", expected) else { continue };
+        match check(host) {
             Ok(()) => hosts.push(host.to_owned()),
             Err((message, right)) => {
                 let problem = reader.problem(value.span(), message);
-                problem.expected(EXPECTED);
+                problem.expected(expected);
                 problem.suggestion = right;
             }
         }
@@ -113,7 +130,10 @@ fn read_one(reader: &mut Reader<'_>, entry: &CredentialTable<'_, '_>) -> Option<
         read_secret(reader, value, key)
     };
     match kind {
-        Some("token") => Some(Credential::Token { token: secret(reader, "token")? }),
+        Some("token") => {
+            let header = read_header(reader, &entry.section());
+            Some(Credential::Token { token: secret(reader, "token")?, header })
+        }
         Some("client_credentials") => {
             let token_url = address(reader, "token_url");
             let client_id = text(reader, "client_id", "me");
@@ -134,6 +154,18 @@ fn read_one(reader: &mut Reader<'_>, entry: &CredentialTable<'_, '_>) -> Option<
             None
         }
     }
+}
+
+fn read_header(reader: &mut Reader<'_>, section: &Section<'_, '_>) -> Option<String> {
+    let (value, what) = section.get("header")?;
+    let name = section.text(reader, "header", "x-api-key")?;
+    if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {
+        return Some(name);
+    }
+    reader
+        .problem(value.span(), format!("{what} is not the name of a header"))
+        .expected("a name such as \"x-api-key\"");
+    None
 }
 
 impl<'a, 'd> CredentialTable<'a, 'd> {
@@ -288,8 +320,8 @@ pub(super) fn read_url(reader: &mut Reader<'_>, section: &Section<'_, '_>, key: 
     None
 }
 
-/// Checks the name of a destination. The error contains the problem, and the correct name if it can be derived.
-pub(super) fn check_destination(written: &str) -> Result<(), (String, Option<String>)> {
+/// Checks the name of a destination.
+pub(super) fn check_destination(written: &str) -> CheckedHost {
     if let Ok(url) = Url::parse(written)
         && url.has_host()
     {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use holdoff_policy::file::{DeTable, Reader, Section, SpannedValue};
 use holdoff_policy::{MAX_DELAY, format_duration};
 
-use super::credentials::{check_destination, read_url};
-use super::{DAY, DestinationLimits, HttpSettings, MAX_BYTES, NotifyRule, Settings, SignalSettings};
+use super::credentials::{check_destination, check_host, read_list, read_url};
+use super::{DAY, DestinationLimits, HttpSettings, MAX_BYTES, Network, NotifyRule, Settings, SignalSettings};
 
 pub(super) const WORK_KEYS: &[&str] = &[
     "lease",
@@ -15,6 +15,7 @@ pub(super) const WORK_KEYS: &[&str] = &[
     "max_rescues",
     "max_payload",
     "max_output",
+    "max_inputs",
     "max_steps",
     "max_depth",
     "max_lanes",
@@ -29,6 +30,9 @@ pub(super) const HISTORY_KEYS: &[&str] = &["keep", "keep_failed", "max_rows"];
 
 /// The maximum of the lane limits. A claim looks at the head of every lane, so it would be too slow with more.
 const MAX_LANES: u64 = 1_000_000;
+
+/// The maximum size of the inputs of a step. A worker holds those of all its running steps in memory.
+const MAX_INPUTS: u64 = 1 << 30;
 
 /// The maximum of row limits, which is more than any store holds.
 const MAX_ROWS: u64 = 1_000_000_000_000;
@@ -53,6 +57,7 @@ pub(super) fn read_work(
     section.count(reader, "max_rescues", 0..=1000, &mut settings.max_rescues);
     section.size(reader, "max_payload", 1..=MAX_BYTES, &mut settings.max_payload);
     section.size(reader, "max_output", 1..=MAX_BYTES, &mut settings.max_output);
+    section.size(reader, "max_inputs", 1..=MAX_INPUTS, &mut settings.max_inputs);
     section.count(reader, "max_steps", 1..=1_000_000, &mut settings.max_steps);
     section.count(reader, "max_depth", 1..=MAX_ROWS, &mut settings.max_depth);
     section.count(reader, "max_lanes", 1..=MAX_LANES, &mut settings.max_lanes);
@@ -161,21 +166,35 @@ fn credential(
     None
 }
 
-pub(super) const HTTP_KEYS: &[&str] =
-    &["deny_private", "timeout", "max_response", "max_redirects", "destination", "destinations"];
+pub(super) const HTTP_KEYS: &[&str] = &[
+    "deny_private",
+    "allow",
+    "timeout",
+    "max_timeout",
+    "max_response",
+    "max_redirects",
+    "destination",
+    "destinations",
+];
 pub(super) const DESTINATION_KEYS: &[&str] = &["concurrency", "rate", "budget", "breaker"];
 pub(super) const BUDGET_KEYS: &[&str] = &["ratio", "burst", "floor"];
 pub(super) const BREAKER_KEYS: &[&str] = &["failure_ratio", "min_calls", "window", "probes"];
 
 const MILLISECOND: Duration = Duration::from_millis(1);
+/// The maximum of the timeouts of requests.
+pub(crate) const MAX_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
 /// Reads `[http]`, `[http.destination]` and `[http.destinations."HOST"]`.
 pub(super) fn read_http(reader: &mut Reader<'_>, table: &DeTable<'_>, http: &mut HttpSettings) {
     let section = Section::new(reader, "[http]", table, HTTP_KEYS);
     if let Some((value, what)) = section.get("deny_private") {
-        http.deny_private = reader.boolean(value, &what).unwrap_or_default();
+        http.deny_private = reader.boolean(value, &what);
     }
-    section.duration(reader, "timeout", MILLISECOND..=DAY, &mut http.timeout);
+    if let Some(value) = table.get("allow") {
+        http.allow = read_allow(reader, value);
+    }
+    section.duration(reader, "max_timeout", MILLISECOND..=MAX_TIMEOUT, &mut http.max_timeout);
+    section.duration(reader, "timeout", MILLISECOND..=http.max_timeout, &mut http.timeout);
     section.size(reader, "max_response", 1..=MAX_BYTES, &mut http.max_response);
     section.count(reader, "max_redirects", 0..=20, &mut http.max_redirects);
     if let Some(value) = table.get("destination")
@@ -188,6 +207,19 @@ pub(super) fn read_http(reader: &mut Reader<'_>, table: &DeTable<'_>, http: &mut
     {
         read_destinations(reader, destinations, http);
     }
+}
+
+/// Reads the networks and the names of hosts that may be called although their addresses are private.
+fn read_allow(reader: &mut Reader<'_>, value: &SpannedValue<'_>) -> Vec<String> {
+    const EXPECTED: &str =
+        "a list of networks and hosts without ports, such as [\"10.0.0.0/8\", \"*.svc.cluster.local\"]";
+    read_list(reader, value, "allow", EXPECTED, |text| match Network::parse(text) {
+        Some(_) => Ok(()),
+        None if text.contains([':', '/']) => {
+            Err((format!("`{text}` is neither a network nor a host without a port"), None))
+        }
+        None => check_host(text),
+    })
 }
 
 fn read_destinations(reader: &mut Reader<'_>, destinations: &DeTable<'_>, http: &mut HttpSettings) {

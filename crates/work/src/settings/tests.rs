@@ -48,7 +48,11 @@ fn every_key_is_read() {
     let signals = SignalSettings { suppress_failed: HOUR / 2, wait: seconds(2), max_waiters: 50 };
     assert_eq!(settings.signals, signals);
     let http = &settings.http;
-    assert_eq!((http.deny_private, http.timeout, http.max_redirects), (true, seconds(5), 0));
+    assert_eq!((http.deny_private, http.timeout, http.max_redirects), (Some(true), seconds(5), 0));
+    assert_eq!(
+        (http.max_timeout, http.allow.as_slice()),
+        (seconds(600), &["10.0.0.0/8".into(), "*.internal".into()][..])
+    );
     assert_eq!(http.max_response, 2048 * KIB);
 }
 
@@ -79,7 +83,7 @@ fn credentials_contain_the_locations_of_their_secrets() {
     assert_eq!(hosts.len(), 1, "a credential without `hosts` is permitted for no host");
     assert_eq!(hosts["payments"], ["api.example.com", "*.pay.example.com:8443"]);
     let file = Secret::File(PathBuf::from("/run/secrets/token"));
-    assert_eq!(credentials["static"], Credential::Token { token: file });
+    assert_eq!(credentials["static"], Credential::Token { token: file, header: Some("x-api-key".into()) });
     assert!(
         matches!(&credentials["pager"], Credential::Refresh { secret: Secret::Env(name), .. } if name == "PAGER_SECRET")
     );
@@ -92,6 +96,7 @@ fn ranges_are_checked() {
         ("poll = \"1ms\"", "poll is 1ms", "from 10ms to 1h"),
         ("max_payload = \"17MiB\"", "max_payload is 17MiB", "from 1B to 16MiB"),
         ("max_output = 0", "max_output is 0B", "from 1B to 16MiB"),
+        ("max_inputs = \"2GiB\"", "max_inputs is 2GiB", "from 1B to 1GiB"),
         ("max_steps = 0", "max_steps is 0", "from 1 to 1000000"),
         ("max_rescues = -1", "max_rescues is -1", "a whole number from 0 to 1000"),
         ("max_depth = 1e3", "max_depth is a float", "a whole number from 1 to 1000000000000"),
@@ -119,6 +124,17 @@ fn an_unquoted_destination_is_reported() {
     assert!(problems(text).contains("did you mean `api.example.com`?"), "{}", problems(text));
     let text = "[http.destinations.localhost]\nrat = 1\n";
     assert!(problems(text).contains("did you mean `rate`?"), "{}", problems(text));
+}
+
+#[test]
+fn an_allowed_address_is_a_network_or_a_host_without_a_port() {
+    let of = |allow: &str| messages(&format!("[http]\nallow = [\"{allow}\"]\n"));
+    for wrong in ["localhost:80", "[::1]", "10.0.0.1/8", "https://a"] {
+        assert_eq!(of(wrong), [format!("2:10 `{wrong}` is neither a network nor a host without a port")]);
+    }
+    assert_eq!(of("a.*"), ["2:10 `a.*` has a star that is not a leading `*.`"]);
+    assert!(Settings::from_toml("[http]\nallow = [\"::1\", \"127.0.0.1\", \"fd00::/8\", \"*.a\"]").is_ok());
+    assert_eq!(messages("[http]\nmax_timeout = \"20s\"\ntimeout = \"30s\""), ["3:11 timeout is 30s"]);
 }
 
 #[test]

@@ -53,7 +53,7 @@ impl Counters {
     pub(crate) fn finished(&mut self, lane: &Arc<Lane>, report: &Report) {
         let (class, attempt) = match &report.exit {
             Exit::Retry { why, .. } => (why.class, report.attempt.clamp(1, LAST_ATTEMPT)),
-            Exit::Failed(why) | Exit::Conflicted(why) => (why.class, 0),
+            Exit::Failed(why, _) | Exit::Conflicted(why) => (why.class, 0),
             Exit::Succeeded(_) | Exit::Requeued { .. } => ("", 0),
         };
         self.add(
@@ -252,8 +252,11 @@ impl SeparateNames {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use holdoff_policy::Class;
+
     use crate::store::FailureText;
     use crate::store::StepOutput;
+    use crate::{DelaySource, FailureReason};
     use crate::{Kind, TaskId};
 
     fn lane(operation: &str) -> Arc<Lane> {
@@ -265,19 +268,29 @@ mod tests {
         let step = TaskId::fresh().step(0);
         let destination = destination.map(Into::into);
         let (lease, took) = (1, Duration::ZERO);
-        Report { step, lease, has_children: false, took, ctid_hint: None, attempt, destination, exit }
+        Report {
+            step,
+            lease,
+            has_children: false,
+            took,
+            ctid_hint: None,
+            attempt,
+            destination,
+            trace: None,
+            exit,
+        }
     }
 
     fn failed() -> Exit {
-        Exit::Failed(FailureText { class: "permanent", message: String::new() })
+        Exit::Failed(FailureText::new(Class::Permanent, String::new()), FailureReason::Permanent)
     }
 
     #[test]
     fn an_event_is_counted_under_each_of_its_names() {
         let mut counters = Counters::default();
         counters.submitted(&lane("call"), 3);
-        let why = FailureText { class: "transient", message: String::new() };
-        let retry = Exit::Retry { delay: Duration::ZERO, refreshed: false, why };
+        let why = FailureText::new(Class::Transient, String::new());
+        let retry = Exit::Retry { delay: Duration::ZERO, source: DelaySource::Policy, refreshed: false, why };
         counters.finished(&lane("call"), &report(99, Some("a.example"), retry));
         counters
             .finished(&lane("call"), &report(1, Some("a.example"), Exit::Succeeded(StepOutput::default())));

@@ -5,15 +5,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use holdoff_policy::Class;
 use parking_lot::Mutex;
 use uuid::Uuid;
 
 use super::counters::{Counters, SeparateNames};
 use super::{NodeReport, StatsRow};
-use crate::store::{LaneId, Report, Result};
+use crate::claimed_step::log_end;
+use crate::store::{Report, RescuedStep, Result};
 use crate::with_retry::{CALL_TIMEOUT, UPKEEP_TIMEOUT, within};
 use crate::work::{Shared, Work};
-use crate::{Lane, clock, process_name};
+use crate::{FailureReason, Lane, clock, process_name};
 
 /// The interval between writes of the counts.
 const WRITE_EVERY: Duration = Duration::from_secs(2);
@@ -171,12 +173,21 @@ impl Work {
         self.start_stats_writer();
     }
 
-    /// Counts steps that were rescued from lost workers, and whether they failed finally.
-    pub(crate) fn count_rescued(&self, lanes: &[(LaneId, bool)]) {
+    /// Counts steps that were rescued from lost workers or have expired, and counts and logs those of them that failed
+    /// finally, for this reason.
+    pub(crate) fn count_rescued(&self, steps: &[RescuedStep], reason: FailureReason) {
+        if steps.is_empty() {
+            return;
+        }
         let mut counters = self.shared.node_stats.counters.lock();
-        for (lane, has_failed) in lanes {
-            if let Some(known) = self.shared.names.cached_lane(*lane) {
-                counters.rescued(&known.lane, *has_failed);
+        for rescued in steps {
+            let Some(known) = self.shared.names.cached_lane(rescued.lane) else { continue };
+            counters.rescued(&known.lane, rescued.has_failed);
+            if rescued.has_failed {
+                let (class, reason) = (Class::Timeout.name(), reason.name());
+                known.metrics.stopped(reason);
+                let attempt = rescued.failures.saturating_add(1);
+                log_end(&known.lane, rescued.step, attempt, class, reason, rescued.trace.as_deref());
             }
         }
         drop(counters);

@@ -4,16 +4,16 @@
 //! Submissions that arrive during a write form the next batch. So batches grow with the load, and without load no
 //! caller waits for others.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use holdoff_policy::PolicySet;
+use holdoff_policy::{PolicySet, is_unprintable};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 use super::{Shared, Work};
 use crate::record::QueueStats;
-use crate::store::{Dedup, NewStep, NewTask, Result, Submitted};
+use crate::store::{Dedup, LaneId, NewStep, NewTask, Result, Submitted};
 use crate::task::graph;
 use crate::with_retry::with_retry;
 use crate::{Error, InvalidTask, Lane, Step, Task, TaskId, clock, notify};
@@ -71,6 +71,7 @@ impl Work {
                     parents: *parents,
                     children: *children,
                     delay: step.delay,
+                    expires_in: step.expires_in,
                     payload: step.payload,
                 });
             }
@@ -122,8 +123,19 @@ impl Work {
         if step.priority > Step::LOWEST {
             return Err(InvalidTask::Priority { step: shown(), priority: step.priority });
         }
-        if step.delay > MAX_DELAY {
-            return Err(InvalidTask::TooLong { what: "the delay of a step", delay: step.delay });
+        let times = [
+            ("the delay of a step", step.delay),
+            ("the start-by time of a step", step.expires_in.unwrap_or_default()),
+        ];
+        if let Some((what, delay)) = times.into_iter().find(|(_, time)| *time > MAX_DELAY) {
+            return Err(InvalidTask::TooLong { what, delay });
+        }
+        if let Some(expires_in) = step.expires_in.filter(|time| *time <= step.delay) {
+            return Err(InvalidTask::ExpiresTooSoon { step: shown(), expires_in, delay: step.delay });
+        }
+        let limit = self.shared.settings.http.max_timeout;
+        if let Some(timeout) = step.timeout.filter(|timeout| *timeout > limit) {
+            return Err(InvalidTask::HttpTimeout { step: shown(), timeout, limit });
         }
         let (size, limit) = (step.payload.bytes.len(), self.shared.settings.max_payload);
         if size > limit {
@@ -162,7 +174,7 @@ impl Work {
 
 fn check_name(what: &'static str, name: &str) -> std::result::Result<(), InvalidTask> {
     let length = name.chars().count();
-    if (1..=MAX_NAME_LENGTH).contains(&length) && !name.chars().any(char::is_control) {
+    if (1..=MAX_NAME_LENGTH).contains(&length) && !name.chars().any(is_unprintable) {
         return Ok(());
     }
     Err(InvalidTask::BadName { what, name: name.chars().take(MAX_NAME_LENGTH).collect() })
@@ -336,7 +348,7 @@ impl Work {
     pub(super) async fn submit_batched(&self, tasks: Vec<NewTask>) -> SubmitResult {
         let (answer, answered) = oneshot::channel();
         match self.shared.batcher.enqueue(Caller { tasks, answer }) {
-            BatchRole::Alone(caller) => return self.submit_now(&caller.tasks).await,
+            BatchRole::Alone(caller) => return self.submit_now(&caller.tasks, false).await,
             BatchRole::First => {
                 drop(tokio::spawn(run_writer(BatchWriter { work: self.clone(), is_over: false })));
             }
@@ -345,20 +357,41 @@ impl Work {
         answered.await.unwrap_or_else(|_| Err(runtime_ended()))
     }
 
-    async fn submit_now(&self, tasks: &[NewTask]) -> SubmitResult {
+    /// Submits tasks. `again` says that an earlier call may have reached the store.
+    async fn submit_now(&self, tasks: &[NewTask], again: bool) -> SubmitResult {
         let Shared { store, call_policy, .. } = &*self.shared;
-        let submitted = with_retry(call_policy, |again| store.submit(tasks, again)).await?;
+        let mut submitted = with_retry(call_policy, |repeated| store.submit(tasks, again || repeated)).await;
+        if matches!(submitted, Err(Error::LaneRemoved)) {
+            let renewed = self.with_renewed_lanes(tasks).await?;
+            submitted = with_retry(call_policy, |_| store.submit(&renewed, true)).await;
+        }
+        let submitted = submitted?;
         self.count_submitted(tasks, &submitted);
         Ok(submitted)
     }
 
-    /// Submits tasks again, after a call that may have reached the store.
-    async fn resubmit(&self, tasks: &[NewTask]) -> SubmitResult {
-        let Shared { store, call_policy, .. } = &*self.shared;
-        let submitted = with_retry(call_policy, |_| store.submit(tasks, true)).await?;
-        self.count_submitted(tasks, &submitted);
-        Ok(submitted)
+    /// Looks the lanes of these tasks up again, because one of them was removed.
+    pub(crate) async fn with_renewed_lanes(&self, tasks: &[NewTask]) -> Result<Vec<NewTask>> {
+        let Shared { store, names, call_policy, .. } = &*self.shared;
+        let old = lane_numbers(tasks);
+        let lanes = with_retry(call_policy, |_| names.forget_lanes(&**store, &old)).await?;
+        let new = with_retry(call_policy, |_| names.lane_ids(&**store, &lanes)).await?;
+        Ok(renumbered(tasks, old, new))
     }
+}
+
+pub(crate) fn lane_numbers(tasks: &[NewTask]) -> BTreeSet<LaneId> {
+    tasks.iter().flat_map(|task| &task.steps).map(|step| step.lane).collect()
+}
+
+/// Returns the tasks with new numbers in place of the old numbers of their lanes.
+pub(crate) fn renumbered(tasks: &[NewTask], old: BTreeSet<LaneId>, new: Vec<LaneId>) -> Vec<NewTask> {
+    let numbers: BTreeMap<LaneId, LaneId> = old.into_iter().zip(new).collect();
+    let mut tasks = tasks.to_vec();
+    for step in tasks.iter_mut().flat_map(|task| &mut task.steps) {
+        step.lane = numbers.get(&step.lane).copied().unwrap_or(step.lane);
+    }
+    tasks
 }
 
 /// The writer for all waiting callers. If it is dropped before the line is empty, its runtime is ending. It then fails
@@ -417,7 +450,7 @@ async fn flush(work: &Work, callers: Vec<Caller>) {
         shares.push((own.len(), answer));
         tasks.extend(own);
     }
-    match work.submit_now(&tasks).await {
+    match work.submit_now(&tasks, false).await {
         Ok(submitted) => {
             let mut submitted = submitted.into_iter();
             for (count, answer) in shares {
@@ -445,7 +478,7 @@ async fn flush(work: &Work, callers: Vec<Caller>) {
                 // call.
                 let written = match &store_error {
                     Some(error) => Err(copy_of(error)),
-                    None => work.resubmit(own).await,
+                    None => work.submit_now(own, true).await,
                 };
                 store_error = store_error
                     .or_else(|| Some(copy_of(written.as_ref().err().filter(|why| why.is_transient())?)));
@@ -486,6 +519,7 @@ mod tests {
             parents: 0,
             children: 0,
             delay: std::time::Duration::ZERO,
+            expires_in: None,
             payload: Payload { format: crate::Format::Bytes, bytes: vec![0; bytes].into() },
         };
         let namespace = "default".to_owned();

@@ -1,16 +1,20 @@
 //! Maintenance that any node does for the whole store: rescue, pruning, statistics.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Shared;
-use crate::record::QueueStats;
+use crate::record::{FailureReason, QueueStats};
 use crate::store::{RescueRule, Result};
-use crate::with_retry::{UPKEEP_TIMEOUT, within};
+use crate::with_retry::{CALL_TIMEOUT, UPKEEP_TIMEOUT, within};
 use crate::{clock, metrics};
 
 /// The maximum number of steps rescued in one transaction.
 const BATCH: i64 = 1000;
+
+/// The average interval between looks at the times of the upkeep.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// The average interval between prunings of the history.
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
@@ -21,17 +25,31 @@ const COUNT_EVERY: Duration = Duration::from_secs(10);
 const COUNT_SHARE: u32 = 100;
 
 pub(super) async fn maintain(shared: Arc<Shared>) {
+    // A count or a pruning that hangs delays no rescue.
+    tokio::join!(rescue_lost(&shared), keep_up(&shared));
+}
+
+async fn rescue_lost(shared: &Shared) {
     // The interval is random, between half and one and a half of `look_every`, so that nodes that start together do
     // not look together. An expired lease is thus found within three eighths of its length.
     let lease = shared.work.shared.settings.lease;
     let look_every = (lease / 4).min(Duration::from_secs(5));
-    let (mut prune_at, mut count_at) = (clock::now() + spread(PRUNE_EVERY), clock::now());
     loop {
         tokio::select! {
             () = tokio::time::sleep(look_every / 2 + spread(look_every)) => {}
             () = shared.stopping.cancelled() => return,
         }
-        report("rescue", rescue(&shared).await);
+        report("rescue", rescue(shared).await);
+    }
+}
+
+async fn keep_up(shared: &Shared) {
+    let (mut prune_at, mut count_at) = (clock::now() + spread(PRUNE_EVERY), clock::now());
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(LOOK_EVERY / 2 + spread(LOOK_EVERY)) => {}
+            () = shared.stopping.cancelled() => return,
+        }
         if clock::now() >= prune_at {
             tokio::select! {
                 pruned = shared.work.prune() => report("pruning", pruned.map(drop)),
@@ -41,7 +59,7 @@ pub(super) async fn maintain(shared: Arc<Shared>) {
         }
         if clock::now() >= count_at {
             let before = clock::now();
-            report("counting", count(&shared).await);
+            report("counting", count(shared).await);
             let took = clock::now().saturating_sub(before);
             count_at = clock::now() + COUNT_EVERY.max(took * COUNT_SHARE);
         }
@@ -70,23 +88,33 @@ async fn rescue(shared: &Shared) -> Result<()> {
         least_delay: work.settings.requeue.rescue,
         limit: BATCH,
     };
+    let notify = |ended: &crate::store::EndedStep| shared.notifier.notify(&work.names, ended);
     loop {
-        let notify = |ended: &crate::store::EndedStep| shared.notifier.notify(&work.names, ended);
-        let rescued = within(UPKEEP_TIMEOUT, work.store.rescue(rule, &notify)).await?;
+        let rescued = within(CALL_TIMEOUT, work.store.rescue(rule, &notify)).await?;
+        let expired = within(CALL_TIMEOUT, work.store.expire(BATCH, &notify)).await?;
         let count = rescued.requeued + rescued.failed;
         if count > 0 {
             metrics::rescued(rescued.requeued, rescued.failed);
-            if rescued.lanes.iter().any(|(lane, _)| work.names.cached_lane(*lane).is_none()) {
-                work.names.load_lanes(&*work.store).await?;
-            }
-            shared.work.count_rescued(&rescued.lanes);
             tracing::warn!(
                 requeued = rescued.requeued,
                 failed = rescued.failed,
                 "rescued steps of lost workers"
             );
         }
-        if i64::try_from(count).unwrap_or(0) < BATCH {
+        if expired.failed > 0 {
+            metrics::expired(expired.failed);
+            tracing::warn!(
+                steps = expired.failed,
+                "failed steps that were not started by their start-by time"
+            );
+        }
+        let mut steps = rescued.steps.iter().chain(&expired.steps);
+        if steps.any(|step| work.names.cached_lane(step.lane).is_none()) {
+            work.names.load_lanes(&*work.store).await?;
+        }
+        shared.work.count_rescued(&rescued.steps, FailureReason::TooManyRescues);
+        shared.work.count_rescued(&expired.steps, FailureReason::Expired);
+        if i64::try_from(count.max(expired.failed)).unwrap_or(0) < BATCH {
             return Ok(());
         }
     }
@@ -95,22 +123,16 @@ async fn rescue(shared: &Shared) -> Result<()> {
 async fn count(shared: &Shared) -> Result<()> {
     let work = &shared.work.shared;
     let stats = shared.work.count_now().await?;
-    let mut others: Option<QueueStats> = None;
+    let mut series: BTreeMap<[&str; 3], QueueStats> = BTreeMap::new();
     for lane in &stats {
-        if work.names.has_own_label(lane) {
-            metrics::counted(lane);
-        } else {
-            others.get_or_insert_default().add(lane);
-        }
+        series.entry(work.names.labels(lane)).or_default().add(lane);
         if lane.stale > 0 {
             let (queue, operation, stale) = (&lane.queue, &lane.operation, lane.stale);
             tracing::warn!(queue, operation, stale, "found stale steps");
         }
     }
-    if let Some(mut others) = others {
-        let name = || metrics::OTHER.to_owned();
-        (others.namespace, others.queue, others.operation) = (name(), name(), name());
-        metrics::counted(&others);
+    for (labels, counts) in &series {
+        metrics::counted(*labels, counts);
     }
     shared.work.update_depths(&stats);
     #[cfg(feature = "http")]

@@ -100,7 +100,8 @@ async fn claim(
 ) -> Result<usize> {
     let limit = i64::try_from(free.num_permits()).unwrap_or(i64::MAX);
     let lease = shared.work.shared.settings.lease;
-    let steps = shared.work.claim_steps(&shared.selection, shared.registration.id, limit, lease).await?;
+    let (selection, worker, notifier) = (&shared.selection, shared.registration.id, &shared.notifier);
+    let steps = shared.work.claim_steps(selection, worker, limit, lease, notifier).await?;
     let count = steps.len();
     for step in steps {
         let Some(permit) = free.split(1) else { break };

@@ -3,7 +3,7 @@
 //! Tests use the public API, so that they check the behaviour that a user sees. `test_store` creates the stores; every
 //! other file covers one subject.
 
-mod test_store;
+pub(crate) mod test_store;
 
 mod claims;
 mod contention;
@@ -14,6 +14,7 @@ mod history;
 mod limits;
 mod lists;
 mod locks;
+mod migrations;
 mod notifications;
 mod operators;
 mod other_nodes;

@@ -15,6 +15,8 @@ mod chaos;
 mod conformance;
 #[cfg(all(feature = "http", feature = "sqlite"))]
 mod http_worker;
+#[cfg(all(feature = "http", feature = "postgres", feature = "sqlite"))]
+mod observability;
 #[cfg(all(feature = "postgres", feature = "sqlite"))]
 mod own_transaction;
 mod settings_fuzz;

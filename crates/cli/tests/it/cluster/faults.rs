@@ -1,26 +1,23 @@
-//! Three daemons on one Postgres: one is killed under load, all are restarted in turn, and all receive equal signals.
+//! Three daemons on one Postgres, directly or through a pooler: one is killed under load, all are restarted in turn, and all receive equal signals.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use holdoff_testbed::Postgres;
 use reqwest::Client;
 use serde_json::{Value, json};
 
 use crate::cluster::node::{Node, Target, load_task, send_load};
-use crate::cluster::{FILE, TURN, all_succeed, no_more_calls_than_grants, until};
+use crate::cluster::{FILE, TURN, all_succeed, no_more_calls_than_grants, on_each_way_to_postgres, until};
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn accepted_tasks_finish_when_a_daemon_is_killed() {
+async fn accepted_tasks_finish_when_a_daemon_is_killed(store: &str) {
     let _turn = TURN.lock().await;
     let (requests, per_second) = if holdoff_testbed::is_deep() { (3000, 500) } else { (600, 200) };
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("holdoff.toml");
     std::fs::write(&config, FILE).unwrap();
-    let store = Postgres::shared().create_database("survival");
     let target = Target::start().await;
-    let mut nodes = Node::three(&store, &config);
+    let mut nodes = Node::three(store, &config);
     let urls: Vec<String> = nodes.iter().map(|node| node.url.clone()).collect();
 
     // Until the load balancer notices the kill, it sends a third of the tasks to the dead daemon. These get no
@@ -40,9 +37,9 @@ async fn accepted_tasks_finish_when_a_daemon_is_killed() {
         nodes[0].kill();
     };
     let (load, ()) = tokio::join!(loading, killing);
-    all_succeed(&store, &load.accepted).await;
+    all_succeed(store, &load.accepted).await;
     println!("killed under load: {}; {}", load.summary(), target.assert_once(&load.accepted));
-    no_more_calls_than_grants(&store, &target, &load.accepted).await;
+    no_more_calls_than_grants(store, &target, &load.accepted).await;
     assert_eq!(load.refused, Vec::<String>::new());
     assert!(load.unanswered > 0, "the kill interrupted at least one request");
     assert!(load.accepted.len() > requests / 2, "{}", load.summary());
@@ -101,15 +98,13 @@ async fn client(balancer: Arc<Balancer>, target: String, is_over: Arc<AtomicBool
     accepted
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rolling_restart_loses_and_rejects_no_task() {
+async fn a_rolling_restart_loses_and_rejects_no_task(store: &str) {
     let _turn = TURN.lock().await;
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("holdoff.toml");
     std::fs::write(&config, FILE).unwrap();
-    let store = Postgres::shared().create_database("restart");
     let target = Target::start().await;
-    let nodes: Vec<Node> = (0..3).map(|_| Node::start_with_grace(&store, &config, GRACE)).collect();
+    let nodes: Vec<Node> = (0..3).map(|_| Node::start_with_grace(store, &config, GRACE)).collect();
     let urls: Vec<String> = nodes.iter().map(|node| node.url.clone()).collect();
     let balancer = Arc::new(Balancer { ready: Mutex::new(vec![false; 3]), urls });
     let is_over = Arc::new(AtomicBool::new(false));
@@ -140,22 +135,20 @@ async fn a_rolling_restart_loses_and_rejects_no_task() {
     for client in clients {
         accepted.extend(client.await.expect("no request is lost"));
     }
-    all_succeed(&store, &accepted).await;
+    all_succeed(store, &accepted).await;
     println!("rolling restart: {} accepted; {}", accepted.len(), target.assert_once(&accepted));
-    no_more_calls_than_grants(&store, &target, &accepted).await;
+    no_more_calls_than_grants(store, &target, &accepted).await;
     assert!(accepted.len() > 100, "{}", accepted.len());
 }
 
 const SIGNALS: usize = 100;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn equal_signals_to_three_daemons_create_one_task() {
+async fn equal_signals_to_three_daemons_create_one_task(store: &str) {
     let _turn = TURN.lock().await;
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("holdoff.toml");
     std::fs::write(&config, FILE).unwrap();
-    let store = Postgres::shared().create_database("storm");
-    let nodes = Node::three(&store, &config);
+    let nodes = Node::three(store, &config);
     let body = json!({ "fingerprint": "disk full", "task": { "operation": "page.oncall" } });
     let asked: Vec<_> = (0..SIGNALS)
         .map(|number| {
@@ -184,3 +177,9 @@ async fn equal_signals_to_three_daemons_create_one_task() {
     tasks.dedup();
     assert_eq!((created, tasks.len()), (1, 1), "all responses name the same task");
 }
+
+on_each_way_to_postgres!(
+    accepted_tasks_finish_when_a_daemon_is_killed,
+    a_rolling_restart_loses_and_rejects_no_task,
+    equal_signals_to_three_daemons_create_one_task,
+);

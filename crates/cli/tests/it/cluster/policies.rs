@@ -4,11 +4,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use holdoff_testbed::Postgres;
 use serde_json::json;
 
 use crate::cluster::node::{HOLDOFF, Node};
-use crate::cluster::{FILE, TURN, until};
+use crate::cluster::{FILE, TURN, on_each_way_to_postgres, until};
 
 fn deploy(file: &Path, store: &str) -> String {
     let output = Command::new(HOLDOFF)
@@ -37,23 +36,21 @@ async fn wait_until_active(nodes: &[Node], policy: &str, how: &str) {
     println!("policies by {how}: active on all three daemons after {:?}", since.elapsed());
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn deployed_policies_become_active_on_all_daemons() {
+async fn deployed_policies_become_active_on_all_daemons(store: &str) {
     let _turn = TURN.lock().await;
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("holdoff.toml");
     std::fs::write(&config, FILE).unwrap();
-    let store = Postgres::shared().create_database("policies");
-    let nodes = Node::three(&store, &config);
+    let nodes = Node::three(store, &config);
     assert!(!takes(&nodes[2], "fresh").await);
 
     let file = folder.path().join("new.toml");
     let fresh = |name: &str| format!("{FILE}\n[policies.{name}]\nextends = \"standard\"\nattempts = 7");
     std::fs::write(&file, fresh("fresh")).unwrap();
-    let printed = deploy(&file, &store);
+    let printed = deploy(&file, store);
     wait_until_active(&nodes, "fresh", "deploy").await;
     assert!(printed.contains("policy fresh\n") && printed.contains("  + attempts = 7\n"), "{printed}");
-    assert!(deploy(&file, &store).contains("is already active"));
+    assert!(deploy(&file, store).contains("is already active"));
     for node in &nodes {
         let (status, ready) = node.get("/readyz").await;
         assert!(status == 200 && ready.contains("policy drift: this node's policy file"), "{ready}");
@@ -80,7 +77,7 @@ async fn deployed_policies_become_active_on_all_daemons() {
     wait_until_active(&nodes, "posted", "the API").await;
 
     let output =
-        Command::new(HOLDOFF).args(["policy", "versions", "--json", "--store", &store]).output().unwrap();
+        Command::new(HOLDOFF).args(["policy", "versions", "--json", "--store", store]).output().unwrap();
     let versions: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
     let by: Vec<&str> = versions.iter().map(|version| version["deployed_by"].as_str().unwrap()).collect();
     assert_eq!(versions.len(), 4, "{versions:?}");
@@ -90,3 +87,5 @@ async fn deployed_policies_become_active_on_all_daemons() {
         "{by:?}"
     );
 }
+
+on_each_way_to_postgres!(deployed_policies_become_active_on_all_daemons);

@@ -53,6 +53,33 @@ fn rows(number: u64) -> Value {
 
 const ROWS: u64 = 12;
 
+/// The state, the entries of the log and the history share the values of a transaction.
+#[test]
+fn the_memory_of_a_ledger_is_bounded_by_its_size_on_disk() {
+    let mut cluster = Cluster::start(&Loopback::new(1), 1);
+    let (daemon, never) = (&cluster.daemons[0], Arc::default());
+    let empty = daemon.memory();
+    load(&daemon.access, 96 * MIB / (ROWS * 16_000), &never, rows);
+    let on_disk = || {
+        let files = std::fs::read_dir(cluster.daemons[0].ledger()).unwrap();
+        files.map(|file| file.unwrap().metadata().unwrap().len()).sum::<u64>()
+    };
+    let (after, disk) = (daemon.memory() - empty, on_disk());
+    cluster.daemons[0].terminate();
+    cluster.daemons[0].start();
+    cluster.until_all_vote();
+    let restarted = cluster.daemons[0].memory().saturating_sub(empty);
+    println!(
+        "96 MiB of values: {} MiB on disk, {} in memory, {} after a restart",
+        disk / MIB,
+        after / MIB,
+        restarted / MIB
+    );
+    for memory in [after, restarted] {
+        assert!(2 * memory <= 3 * disk, "{memory} bytes in memory, {disk} on disk");
+    }
+}
+
 #[test]
 fn a_voter_that_is_down_for_good_costs_the_leader_little() {
     let mut cluster = Cluster::start(&Loopback::new(3), 3);

@@ -109,7 +109,7 @@ pub(crate) struct Gateway {
     _end: oneshot::Sender<()>,
 }
 
-/// The response to a request.
+/// The response to a request. A body that is not JSON is null.
 pub(crate) enum Reply {
     Response(u16, Value),
     /// The daemon accepted no connection.
@@ -136,6 +136,11 @@ impl Gateway {
         Self { runtime: starts.recv().unwrap(), client, url, _end: end }
     }
 
+    /// Runs a future in the network of the daemon.
+    pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(future);
+    }
+
     /// Sends a request with this body, or without one if it is null.
     pub(crate) fn send(&self, path: &str, body: &Value, timeout: Duration) -> Reply {
         let url = format!("{}{path}", self.url);
@@ -150,8 +155,9 @@ impl Gateway {
                 }
             };
             let status = response.status().as_u16();
-            let body = response.json().await;
-            replied.send(body.map_or(Reply::Lost, |body| Reply::Response(status, body)))
+            let reply =
+                |body: Vec<u8>| Reply::Response(status, serde_json::from_slice(&body).unwrap_or_default());
+            replied.send(response.bytes().await.map_or(Reply::Lost, |body| reply(body.into())))
         });
         reply.recv().unwrap()
     }
@@ -225,6 +231,7 @@ impl Namespaces {
             ip(&format!("link add {name}{side} type bridge"))?;
             ip(&format!("link set {name}{side} up"))?;
         }
+        ip(&format!("addr add {}/24 dev {name}", made.host()))?;
         for number in 0..count {
             let (space, host) = (made.space(number), number + 1);
             ip(&format!("netns add {space}"))?;
@@ -249,8 +256,22 @@ impl Namespaces {
         ip(&format!("-n {} neigh replace {nowhere} dev eth0 nud permanent", self.space(from))).unwrap();
     }
 
+    /// Returns the address of this process in the daemons' network.
+    pub(crate) fn host(&self) -> String {
+        format!("10.214.{}.254", self.net)
+    }
+
+    /// Drops all packets between a daemon and this process.
+    pub(crate) fn cut_host(&self, number: usize) {
+        let nowhere = "lladdr 02:00:00:00:00:01 nud permanent";
+        ip(&format!("-n {} neigh replace {} {nowhere} dev eth0", self.space(number), self.host())).unwrap();
+        let daemon = format!("10.214.{}.{}", self.net, number + 1);
+        ip(&format!("neigh replace {daemon} {nowhere} dev {}", self.name)).unwrap();
+    }
+
     /// Heals the partition and all cuts.
     pub(crate) fn heal(&self) {
+        ip(&format!("neigh flush dev {} nud permanent", self.name)).unwrap();
         let all: Vec<_> = (0..self.count).collect();
         self.plug(&all, "");
         for number in all {

@@ -38,7 +38,10 @@ async fn send(listen: String, path: String, body: Option<Value>) -> (u16, Value)
         Some(body) => client.post(url).json(body),
         None => client.get(url),
     };
-    let Ok(answer) = request.send().await else { return (0, Value::Null) };
+    let answer = match request.send().await {
+        Ok(answer) => answer,
+        Err(error) => return (0, Value::String(format!("{error:?}"))),
+    };
     let (status, text) = (answer.status().as_u16(), answer.text().await.unwrap_or_default());
     (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
 }

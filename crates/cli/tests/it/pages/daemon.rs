@@ -43,7 +43,7 @@ breaker = { failure_ratio = 1.0, min_calls = 100000, window = "10s", probes = 1 
 "#;
 
 /// The settings that require an API token.
-pub(crate) const TOKENS: &str = "[server]\ntokens = \"required\"\n";
+pub(crate) const TOKENS: &str = "[http]\nallow = [\"127.0.0.0/8\"]\n[server]\ntokens = \"required\"\n";
 
 /// The settings that run an acceptor for councils.
 pub(crate) const ACCEPTOR: &str = "[acceptor]\ndata = \"acceptor\"\nlisten = \"127.0.0.1:0\"\n";

@@ -263,9 +263,11 @@ async fn a_form_from_another_site_is_rejected() {
 
 #[tokio::test]
 async fn an_api_token_is_shown_once_and_revoked() {
-    let daemon = Daemon::start();
+    let daemon = Daemon::start_with(TOKENS);
     let visitor = Visitor::to(&daemon.url).await;
-    visitor.open("/settings").await;
+    visitor.open("/login?next=/settings").await;
+    visitor.log_in(&daemon.token(&["--name", "ada", "--scope", "admin"])).await;
+    visitor.sees("h1", "Settings").await;
     visitor.write("input[name=name]", "nightly").await;
     visitor.write("input[name=expires]", "for ever").await;
     visitor.click("form.inline button").await;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use holdoff_policy::file::{self, DeTable, Reader, Section};
-use holdoff_policy::{Problems, as_micros_u64, format_duration};
+use holdoff_policy::{Problems, as_micros_u64, format_duration, is_unprintable};
 
 use super::Settings;
 use crate::runtime::MAX_NAME_BYTES;
@@ -21,6 +21,9 @@ const KEYS: &[&str] = &[
     "election",
     "heartbeat",
     "kept",
+    "kept_bytes",
+    "max_state",
+    "max_transaction",
     "max_pending",
     "gossip",
 ];
@@ -38,6 +41,10 @@ const GOSSIP_KEYS: &[&str] = &[
 
 /// The range of timeouts and intervals between nodes.
 const TIMES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(600);
+/// The range of the sizes of states and of kept entries, in bytes.
+const SIZES: RangeInclusive<u64> = 1 << 20..=1 << 40;
+/// The range of the largest transaction, in bytes.
+const TRANSACTION_SIZES: RangeInclusive<u64> = 1 << 10..=4 << 20;
 /// The range of delays of gossip.
 const DELAYS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(600);
 
@@ -105,6 +112,9 @@ fn read(reader: &mut Reader<'_>, document: &DeTable<'_>) -> FileSettings {
         "at most half of `election`",
     );
     section.count(reader, "kept", 16..=1_000_000, &mut core.kept);
+    section.size(reader, "kept_bytes", SIZES, &mut core.kept_bytes);
+    section.size(reader, "max_state", SIZES, &mut core.max_state_bytes);
+    section.size(reader, "max_transaction", TRANSACTION_SIZES, &mut settings.max_transaction_bytes);
     section.count(reader, "max_pending", 1..=100_000, &mut core.pending);
     if let Some(section) = Section::inside(reader, table, "gossip", "gossip.", GOSSIP_KEYS) {
         read_gossip(reader, &section, &mut settings.gossip);
@@ -169,11 +179,11 @@ fn read_advertised(reader: &mut Reader<'_>, section: &Section<'_, '_>) -> Option
 
 fn read_name(reader: &mut Reader<'_>, section: &Section<'_, '_>) -> Option<String> {
     let name = section.text(reader, "name", "one")?;
-    if name.len() <= MAX_NAME_BYTES && !name.chars().any(char::is_control) {
+    if name.len() <= MAX_NAME_BYTES && !name.chars().any(is_unprintable) {
         return Some(name);
     }
     let (value, what) = section.get("name")?;
-    let expected = format!("at most {MAX_NAME_BYTES} bytes without control characters");
+    let expected = format!("at most {MAX_NAME_BYTES} bytes without control or bidi characters");
     reader.problem(value.span(), format!("{what} is not a valid name")).expected(expected);
     None
 }
@@ -190,12 +200,15 @@ mod tests {
     fn every_key_is_read() {
         let text = "[ledger]\nlisten = \"[::1]:1\"\ndata = \"d\"\nadvertise = \"a:2\"\nname = \"n\"\n\
                     result_timeout = \"3s\"\nlease = \"400ms\"\nelection = \"2s\"\nheartbeat = \"50ms\"\nkept = 60\n\
-                    max_pending = 7\n[ledger.gossip]\nround = \"80ms\"\ndiameter = 9\ndissemination = \"10ms\"\n\
+                    max_pending = 7\nkept_bytes = \"2MiB\"\nmax_state = \"3MiB\"\nmax_transaction = 4096\n[ledger.gossip]\nround = \"80ms\"\ndiameter = 9\ndissemination = \"10ms\"\n\
                     clock_tolerance = \"11ms\"\nfan_out = 12\nelection = \"13ms\"\nlistening = \"14ms\"\n\
                     suspicion = \"15ms\"\nminimum_tenure = \"16ms\"";
         let written = FileSettings::from_toml(text).unwrap();
         assert_eq!(written.data, Some("d".into()));
-        let Settings { listen, advertise, name, ledger, gossip, data, .. } = written.at("e");
+        let settings = written.at("e");
+        assert_eq!(settings.max_transaction_bytes, 4096);
+        assert_eq!((settings.ledger.kept_bytes, settings.ledger.max_state_bytes), (2 << 20, 3 << 20));
+        let Settings { listen, advertise, name, ledger, gossip, data, .. } = settings;
         assert_eq!((listen.to_string().as_str(), data), ("[::1]:1", "e".into()));
         assert_eq!((advertise.as_deref(), name.as_deref()), (Some("a:2"), Some("n")));
         assert_eq!((ledger.result_us, ledger.lease_us, ledger.kept), (3_000_000, 400_000, 60));

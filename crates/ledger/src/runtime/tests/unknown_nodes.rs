@@ -88,6 +88,7 @@ async fn forged_messages_are_rejected_and_counted() {
         machine: before.state_hash,
         done: before.state_hash,
         bytes: 0,
+        written: 0,
     };
     let signature = HeadSignature(vec![1; 100]);
     let certificate = Certificate { head: head.clone(), signatures: vec![(before.node, signature.clone())] };

@@ -6,9 +6,8 @@
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
+use holdoff_sql::postgres::{Pool, Session, Transaction};
 use parking_lot::Mutex;
-use sqlx::pool::PoolConnection;
-use sqlx::{Connection as _, PgConnection, PgPool, Postgres};
 use tokio::time::Instant;
 
 /// The maximum number of connections kept from the pool.
@@ -20,18 +19,18 @@ const FRESH_FOR: Duration = Duration::from_secs(1);
 /// The connections that answered last, with the times of their last answers.
 #[derive(Debug)]
 pub(super) struct ConnectionCache {
-    pool: PgPool,
-    idle: Mutex<Vec<(PoolConnection<Postgres>, Instant)>>,
+    pool: Pool,
+    idle: Mutex<Vec<(Transaction, Instant)>>,
 }
 
 /// An acquired connection. Unless it is put back, it returns to the pool, which tests whether it is usable.
 pub(super) struct CachedConnection<'a> {
-    connection: PoolConnection<Postgres>,
+    connection: Transaction,
     from: &'a ConnectionCache,
 }
 
 impl ConnectionCache {
-    pub(super) fn new(pool: PgPool) -> Self {
+    pub(super) fn new(pool: Pool) -> Self {
         Self { pool, idle: Mutex::new(Vec::new()) }
     }
 
@@ -57,25 +56,30 @@ impl Drop for ConnectionCache {
 }
 
 impl CachedConnection<'_> {
-    /// Returns a connection that has answered to the cache.
-    pub(super) fn put_back(self) {
+    /// Returns a connection that has answered to the cache. Through a pooler it ends the transaction instead: an idle
+    /// transaction would keep a connection of the server.
+    pub(super) async fn put_back(self) -> Result<(), sqlx::Error> {
+        if self.from.pool.is_pooled() {
+            return self.connection.commit().await;
+        }
         let mut idle = self.from.idle.lock();
         if idle.len() < MAX_IDLE {
             idle.push((self.connection, Instant::now()));
         }
+        Ok(())
     }
 }
 
 impl Deref for CachedConnection<'_> {
-    type Target = PgConnection;
+    type Target = Session<'static>;
 
-    fn deref(&self) -> &PgConnection {
+    fn deref(&self) -> &Session<'static> {
         &self.connection
     }
 }
 
 impl DerefMut for CachedConnection<'_> {
-    fn deref_mut(&mut self) -> &mut PgConnection {
+    fn deref_mut(&mut self) -> &mut Session<'static> {
         &mut self.connection
     }
 }

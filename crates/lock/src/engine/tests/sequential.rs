@@ -243,16 +243,20 @@ async fn locks_are_listed_by_name(test_store: TestStore) {
 
 /// The daemon keeps its work in the same store, and either may create its tables first.
 async fn the_tables_of_locks_coexist_with_other_components(test_store: TestStore) {
-    use holdoff_sql::{Component, Migration, postgres, sqlite};
+    use holdoff_sql::{Component, Migration, SchemaChange, postgres, sqlite};
     let first = Component {
         table: if test_store.is_postgres() { "holdoff.migrations" } else { "holdoff_migrations" },
-        migrations: &[Migration { version: 7, breaks_before: 1, sql: "create table tasks (id integer)" }],
+        migrations: &[Migration {
+            version: 7,
+            breaks_before: 1,
+            change: SchemaChange::Statements("create table tasks (id integer)"),
+        }],
     };
     if test_store.is_postgres() {
-        let connections = postgres::PoolOptions { session: "set jit = off", min: 1, max: 1 };
+        let connections = postgres::PoolOptions { settings: &["jit = off"], min: 1, max: 1 };
         let pool = connections.open(&test_store.url).await.unwrap();
         for _ in 0..2 {
-            postgres::migrate(&mut pool.acquire().await.unwrap(), &first).await.unwrap();
+            pool.migrate(&first).await.unwrap();
         }
     } else {
         let file = sqlite::Database::open(&test_store.url).await.unwrap();

@@ -134,6 +134,13 @@ pub(super) struct LedgerTable {
     /// on all nodes. Default: 4096.
     #[schemars(range(min = 16, max = 1_000_000))]
     kept: Option<u32>,
+    /// The bytes of log entries beyond which a node keeps fewer than `kept`. It must be the same on all nodes. Default:
+    /// 64MiB.
+    kept_bytes: Option<SizeValue>,
+    /// The largest state of a ledger in bytes: beyond it, transactions that add to the state fail. Default: 512MiB.
+    max_state: Option<SizeValue>,
+    /// The largest transaction in bytes. Default: 1MiB.
+    max_transaction: Option<SizeValue>,
     /// The largest number of transactions and reads in flight. Default: 1024.
     #[schemars(range(min = 1, max = 100_000))]
     max_pending: Option<u32>,

@@ -25,6 +25,9 @@ pub(super) struct WorkTable {
     max_payload: Option<SizeValue>,
     /// The largest output. At most 16MiB; default: 256KiB.
     max_output: Option<SizeValue>,
+    /// The largest size of all inputs of a step together: of the outputs of the steps that it depends on. At most 1GiB;
+    /// default: 4MiB.
+    max_inputs: Option<SizeValue>,
     /// The largest number of steps in one task. Default: 10000.
     #[schemars(range(min = 1, max = 1_000_000))]
     max_steps: Option<u32>,
@@ -101,11 +104,16 @@ struct NotifyTable {
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub(super) struct HttpTable {
-    /// Whether requests to loopback, private, link-local and other special addresses are refused. Default:
-    /// false.
+    /// Whether requests to loopback, private and other special addresses are refused. Default: true if API
+    /// tokens are required. Requests to link-local addresses are always refused.
     deny_private: Option<bool>,
-    /// The timeout of a request, unless the step sets its own. From 1ms to 1d; default: 30s.
+    /// The networks and hosts that may be called although their addresses are private; `*.` stands for any
+    /// names before the rest.
+    allow: Option<Vec<String>>,
+    /// The timeout of a request, unless the step sets its own. From 1ms to `max_timeout`; default: 30s.
     timeout: Option<DurationText>,
+    /// The maximum of the timeout that a step may set. From 1ms to 1h; default: 5m.
+    max_timeout: Option<DurationText>,
     /// The largest part of a response that is read. At most 16MiB; default: 1MiB.
     max_response: Option<SizeValue>,
     /// The largest number of redirects that a request follows. Default: 5.
@@ -170,6 +178,8 @@ pub(super) enum CredentialTable {
     Token {
         /// The source of the token.
         token: SecretTable,
+        /// The header that carries the token as it is. Default: `Authorization`, with `Bearer` before the token.
+        header: Option<String>,
         /// The hosts that may receive the token, each with or without a port; `*.` stands for any names
         /// before the rest. Without it: only the hosts of `notify` entries that use this credential.
         hosts: Option<Vec<String>>,

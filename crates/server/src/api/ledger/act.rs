@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use super::super::input::{JsonBody, Query};
 use super::form::{KeyPath, LedgerRef, MemberForm, StepDownForm, TransactionForm, default_wait, read_key};
-use super::node;
+use super::{ledger_name, node};
 use crate::access::Caller;
 use crate::app::App;
 use crate::ledgers::with_timeout;
@@ -47,6 +47,10 @@ pub(super) struct TransactionOutcome {
         (status = 409, description = "The ledger no longer remembers all transactions since `birth`. This submission has no effect; \
             an earlier one may have: the history from `birth` on shows it.", body = ProblemBody,
             content_type = "application/problem+json"),
+        (status = 413, description = "The transaction is larger than the daemon's limit.", body = ProblemBody,
+            content_type = "application/problem+json"),
+        (status = 507, description = "The ledger is full: the transaction would add to its state, and failed. Delete values first.",
+            body = ProblemBody, content_type = "application/problem+json"),
         (status = 503, description = "This submission has no effect: there is no leader, or too many transactions are pending. If \
             an earlier submission ended with 504, its outcome is still unknown. Submit the transaction again after `Retry-After`, \
             with the `tx_id` and the `birth` of this response.", body = ProblemBody,
@@ -60,11 +64,15 @@ pub(super) async fn submit(
     caller: Caller,
     JsonBody(mut form): JsonBody<TransactionForm>,
 ) -> Result<Json<TransactionOutcome>, Problem> {
-    let node = node(&app, &caller.namespace(form.namespace.take())?)?;
+    let node = node(&app, &ledger_name(&app, &caller, form.namespace.take())?)?;
     let (goal, timeout) = (form.goal()?, form.timeout()?);
     let tx = form.tx(node.new_tx()?)?;
     let (outcome, index, result) = match node.submit(tx, goal, timeout).await? {
         Outcome::Committed { index, result } => ("committed", index, ResultView::answered(&result)),
+        Outcome::Failed { index, why: full @ GoalError::Full { .. } } => {
+            let problem = Problem::new(Kind::LedgerFull, full.to_string()).with("index", index.0.into());
+            return Err(problem.with("tx_id", tx.id.to_string().into()));
+        }
         Outcome::Failed { index, why } => ("failed", index, ResultView::failed(&why)),
         other => {
             let again = "with the `tx_id` and the `birth` of this response: it takes effect at most once";
@@ -128,7 +136,7 @@ pub(super) struct NewLeader {
 
 /// Transfers the leadership to another voter.
 #[utoipa::path(post, path = "/v1/ledger/step-down", operation_id = "ledger_step_down", tag = "ledger",
-    security(("token" = ["admin", "namespace"])),
+    security(("token" = ["admin"])),
     request_body = StepDownForm,
     responses(
         (status = 200, description = "The new leader.", body = NewLeader),
@@ -157,7 +165,7 @@ pub(super) struct SnapshotView {
 
 /// Replaces all entries so far by a snapshot, on this node's disk.
 #[utoipa::path(post, path = "/v1/ledger/snapshot", operation_id = "ledger_snapshot", tag = "ledger",
-    security(("token" = ["admin", "namespace"])),
+    security(("token" = ["admin"])),
     request_body = LedgerRef,
     responses(
         (status = 200, description = "The snapshot is on disk.", body = SnapshotView),
@@ -186,7 +194,7 @@ type ChangeResponse = (Extension<AuditEvent>, Json<MembershipChanged>);
 
 /// Adds a member, or changes the attributes of one.
 #[utoipa::path(post, path = "/v1/ledger/members", operation_id = "ledger_add_member", tag = "ledger",
-    security(("token" = ["admin", "namespace"])),
+    security(("token" = ["admin"])),
     request_body = MemberForm,
     responses(
         (status = 200, description = "The node is a member.", body = MembershipChanged),
@@ -209,7 +217,7 @@ pub(super) async fn add_member(
 
 /// Removes a member.
 #[utoipa::path(delete, path = "/v1/ledger/members/{key}", operation_id = "ledger_remove_member", tag = "ledger",
-    security(("token" = ["admin", "namespace"])),
+    security(("token" = ["admin"])),
     params(("key" = String, Path, description = "The member's key."), LedgerRef),
     responses(
         (status = 200, description = "The node is no longer a member.", body = MembershipChanged),

@@ -183,7 +183,7 @@ pub(super) async fn resolve(
     let event = resolve_conflict(&app, &step, payload, seen).await?;
     // The conflict is resolved, even if the current state of the step can no longer be read.
     let step = find_step(&app, &caller, id).await.map_or(step, |(_, step)| step);
-    Ok((Extension(event), [(ETAG, etag(&step))], Json(StepView::new(&step, true))).into_response())
+    Ok((Extension(event), [(ETAG, etag(&step))], Json(StepView::new(&step))).into_response())
 }
 
 /// Resolves a conflict of a step, on the condition that the step is unchanged since it was read. Returns the audit

@@ -89,6 +89,9 @@ pub(in crate::api) struct TaskForm {
     /// The delay before the first attempt.
     #[schema(value_type = Option<DurationText>)]
     delay: Option<HumanDuration>,
+    /// The start-by time, counted from the submission: no attempt begins later, and a ready step then fails.
+    #[schema(value_type = Option<DurationText>)]
+    expires_in: Option<HumanDuration>,
     /// The policy that decides about retries, instead of the operation's.
     #[schema(min_length = 1)]
     policy: Option<String>,
@@ -119,6 +122,9 @@ struct StepForm {
     /// The delay before the first attempt.
     #[schema(value_type = Option<DurationText>)]
     delay: Option<HumanDuration>,
+    /// The start-by time, counted from the submission: no attempt begins later, and a ready step then fails.
+    #[schema(value_type = Option<DurationText>)]
+    expires_in: Option<HumanDuration>,
     /// The policy that decides about retries, instead of the operation's.
     #[schema(min_length = 1)]
     policy: Option<String>,
@@ -157,6 +163,7 @@ impl TaskForm {
                     ("queue", self.queue.is_some()),
                     ("priority", self.priority.is_some()),
                     ("delay", self.delay.is_some()),
+                    ("expires_in", self.expires_in.is_some()),
                     ("policy", self.policy.is_some()),
                 ];
                 if let Some((key, _)) = step_fields.iter().find(|(_, is_present)| *is_present) {
@@ -166,9 +173,20 @@ impl TaskForm {
             }
             (None, Some(operation)) => {
                 let (http, payload, queue, priority) = (self.http, self.payload, self.queue, self.priority);
-                let (delay, policy) = (self.delay, self.policy);
+                let (delay, expires_in, policy) = (self.delay, self.expires_in, self.policy);
                 let (name, after) = (operation.clone(), Vec::new());
-                let step = StepForm { name, operation, after, http, payload, queue, priority, delay, policy };
+                let step = StepForm {
+                    name,
+                    operation,
+                    after,
+                    http,
+                    payload,
+                    queue,
+                    priority,
+                    delay,
+                    expires_in,
+                    policy,
+                };
                 Task::of(step.step()?)
             }
             (Some(_), Some(_)) => {
@@ -220,6 +238,9 @@ impl StepForm {
         }
         if let Some(HumanDuration(delay)) = self.delay {
             step = step.delay(delay);
+        }
+        if let Some(HumanDuration(time)) = self.expires_in {
+            step = step.expires_in(time);
         }
         if let Some(policy) = self.policy {
             step = step.policy(policy);

@@ -1,9 +1,10 @@
 //! The queries and actions of operators.
 
 use async_trait::async_trait;
+use holdoff_sql::postgres::{Session, Transaction};
 use sqlx::postgres::PgRow;
 use sqlx::types::Uuid;
-use sqlx::{PgConnection, PgTransaction, Postgres as Database, QueryBuilder};
+use sqlx::{Postgres as Database, QueryBuilder};
 
 use super::filter::{KeyRange, LaneFilter, push_where, table_name};
 use super::{COMPONENT, Postgres, default_planner, notify_due, prune};
@@ -23,7 +24,7 @@ use crate::{Payload, SignalRecord, StepId, StepState, TaskId, TaskState};
 #[async_trait]
 impl AdminStore for Postgres {
     async fn migrate(&self) -> Result<()> {
-        Ok(holdoff_sql::postgres::migrate(&mut *self.pool.acquire().await?, &COMPONENT).await?)
+        Ok(self.pool.migrate(&COMPONENT).await?)
     }
 
     async fn task(&self, id: TaskId, with_payloads: bool) -> Result<Option<TaskRecord>> {
@@ -219,6 +220,10 @@ impl AdminStore for Postgres {
         prune::workers(&self.pool).await
     }
 
+    async fn prune_lanes(&self) -> Result<u64> {
+        prune::lanes(&self.pool).await
+    }
+
     /// Does nothing: autovacuum reclaims the space.
     async fn compact(&self) -> Result<()> {
         Ok(())
@@ -228,7 +233,7 @@ impl AdminStore for Postgres {
 impl Postgres {
     /// Begins a read at one snapshot, so that a step that finishes meanwhile is in exactly one of the tables. The
     /// settings make the planner read rows in key order, and plan every statement for its actual parameters.
-    async fn begin_scan(&self) -> Result<PgTransaction<'static>> {
+    async fn begin_scan(&self) -> Result<Transaction> {
         let mut tx = self.pool.begin_with("begin isolation level repeatable read").await?;
         let settings =
             "set local enable_sort = off; set local enable_bitmapscan = off; set local enable_hashagg = off;
@@ -240,7 +245,7 @@ impl Postgres {
 
 /// Returns the key of the last of `most` rows of a table below a key, or `None` if the table ends before that.
 async fn floor(
-    tx: &mut PgConnection,
+    tx: &mut Session<'_>,
     table: StepTable,
     below: Option<StepId>,
     most: u32,
@@ -258,7 +263,7 @@ async fn floor(
 
 /// Returns the matching steps of a table, newest first, down to a floor.
 async fn select(
-    tx: &mut PgConnection,
+    tx: &mut Session<'_>,
     filter: &StepFilter,
     lanes: &LaneFilter,
     page: &PageRequest,
@@ -291,7 +296,7 @@ async fn select(
 }
 
 /// Returns summaries of these tasks, computed from their steps, newest first.
-async fn summaries(tx: &mut PgConnection, tasks: &[TaskId]) -> Result<Vec<TaskSummary>> {
+async fn summaries(tx: &mut Session<'_>, tasks: &[TaskId]) -> Result<Vec<TaskSummary>> {
     let ids: Vec<Uuid> = tasks.iter().map(TaskId::as_uuid).collect();
     let mut groups = Vec::new();
     for table in [StepTable::Steps, StepTable::Done] {
@@ -306,7 +311,7 @@ async fn summaries(tx: &mut PgConnection, tasks: &[TaskId]) -> Result<Vec<TaskSu
 
 /// Makes steps ready again, with their attempts reset.
 async fn revive(
-    tx: &mut PgConnection,
+    tx: &mut Session<'_>,
     filter: &StepFilter,
     action: &Action,
     payload: Option<&Payload>,
@@ -317,7 +322,7 @@ async fn revive(
         " order by s.task, s.step for update)
         update holdoff.steps s set state = {ready}, index_state = {index.claimable}, lease = s.lease + 1, failures = 0,
             rescues = 0, refreshed = false, last_delay_us = 0, first_at = null, ended_at = null,
-            due_at = clock_timestamp()"
+            expires_at = null, reason = null, due_at = clock_timestamp()"
     ));
     if let Some(payload) = payload {
         query.push(", format = ").push_bind(payload.format.code());
@@ -329,7 +334,7 @@ async fn revive(
 
 /// Moves steps into the history, alone or with their whole tasks. A worker that still holds a step is fenced, because
 /// the step's row is gone.
-async fn end(tx: &mut PgConnection, filter: &StepFilter, action: &Action, state: StepState) -> Result<u64> {
+async fn end(tx: &mut Session<'_>, filter: &StepFilter, action: &Action, state: StepState) -> Result<u64> {
     let mut query = QueryBuilder::<Database>::new("with x as (select s.task, s.step from holdoff.steps s");
     push_where(&mut query, filter, StepTable::Steps, &LaneFilter::InStatement);
     query
@@ -344,12 +349,12 @@ async fn end(tx: &mut PgConnection, filter: &StepFilter, action: &Action, state:
     query.push(
         " returning s.*)
         insert into holdoff.done (task, step, lane, policy, state, format, worker, lease, created_at, claimed_at,
-            ended_at, failures, rescues, snoozes, name, destination, class, message)
+            ended_at, failures, rescues, snoozes, name, destination, reason, class, message)
         select task, step, lane, policy, ",
     );
     query.push_bind(state.code()).push(sql!(
         ", {format.empty}, worker, lease, created_at, claimed_at, clock_timestamp(), failures, rescues, snoozes, name,
-            destination, class, message from gone"
+            destination, reason, class, message from gone"
     ));
     Ok(query.build().execute(tx).await?.rows_affected())
 }

@@ -1,7 +1,8 @@
 //! Translates a filter into SQL.
 
 use holdoff_policy::as_micros_i64;
-use sqlx::{PgConnection, Postgres, QueryBuilder};
+use holdoff_sql::postgres::Session;
+use sqlx::{Postgres, QueryBuilder};
 
 use crate::engine::sql::sql;
 use crate::engine::{StepTable, like_containing, like_glob};
@@ -26,7 +27,7 @@ pub(super) enum LaneFilter {
 impl LaneFilter {
     /// Looks up the lanes before the statement is planned. The planner searches a list that it can see by hash for each
     /// row, and a list that it cannot see from end to end.
-    pub(super) async fn of(tx: &mut PgConnection, filter: &StepFilter) -> Result<Self> {
+    pub(super) async fn of(tx: &mut Session<'_>, filter: &StepFilter) -> Result<Self> {
         if !names_lanes(filter) {
             return Ok(Self::Known(None));
         }

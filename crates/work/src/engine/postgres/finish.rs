@@ -1,21 +1,23 @@
 //! The statements that process reports.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::Duration;
 
 use holdoff_policy::as_micros_i64;
+use holdoff_sql::postgres::{Pool, Session};
 use sqlx::types::Uuid;
-use sqlx::{PgConnection, PgPool};
 
 use super::{key_arrays, submit};
 use crate::StepId;
-use crate::engine::columns::{ChangedColumns, RecordedColumns, StepKeyColumns, list};
+use crate::engine::columns::{ChangedColumns, RecordedColumns, StepKeyColumns, duration, list};
 use crate::engine::exits;
 use crate::engine::sql::sql;
+use crate::record::{DelaySource, FailureReason};
 use crate::store::{Exit, NotifyFn, Receipt, Report, Result, StepOutput};
 
 /// Locks the rows that two statements are about to change, in the order of the steps. The worker's own renewals lock
 /// them in the same order.
-pub(super) async fn lock(tx: &mut PgConnection, reports: &[Report]) -> Result<()> {
+pub(super) async fn lock(tx: &mut Session<'_>, reports: &[Report]) -> Result<()> {
     let steps: Vec<StepId> = reports.iter().map(|report| report.step).collect();
     let leases: Vec<i64> = reports.iter().map(|report| report.lease).collect();
     let (tasks, numbers) = key_arrays(&steps);
@@ -29,7 +31,7 @@ pub(super) async fn lock(tx: &mut PgConnection, reports: &[Report]) -> Result<()
 
 /// Moves succeeded steps into the history.
 pub(crate) async fn succeed(
-    tx: &mut PgConnection,
+    tx: &mut Session<'_>,
     successes: &[(&Report, &StepOutput)],
 ) -> Result<HashSet<StepId>> {
     let gone = succeed_in_place(&mut *tx, successes).await?;
@@ -38,7 +40,7 @@ pub(crate) async fn succeed(
 
 /// Moves the steps that have an output, and those whose row has moved since the claim because their lease was renewed.
 pub(super) async fn succeed_remaining(
-    tx: &mut PgConnection,
+    tx: &mut Session<'_>,
     successes: &[(&Report, &StepOutput)],
     gone: Vec<StepId>,
 ) -> Result<HashSet<StepId>> {
@@ -54,7 +56,7 @@ pub(super) async fn succeed_remaining(
 /// The key and the lease are compared as well, because another row may be at that position by now. `is true` makes this
 /// comparison a hash lookup, where a join would compare every row with every report.
 pub(super) async fn succeed_in_place(
-    tx: &mut PgConnection,
+    tx: &mut Session<'_>,
     successes: &[(&Report, &StepOutput)],
 ) -> Result<Vec<StepId>> {
     let is_plain =
@@ -88,7 +90,7 @@ pub(super) async fn succeed_in_place(
 }
 
 /// Moves steps that it finds by their key.
-async fn succeed_by_key(tx: &mut PgConnection, successes: &[(&Report, &StepOutput)]) -> Result<Vec<StepId>> {
+async fn succeed_by_key(tx: &mut Session<'_>, successes: &[(&Report, &StepOutput)]) -> Result<Vec<StepId>> {
     if successes.is_empty() {
         return Ok(Vec::new());
     }
@@ -128,11 +130,11 @@ fn step_ids((tasks, numbers): (Vec<Uuid>, Vec<i32>)) -> Vec<StepId> {
 }
 
 /// Unblocks the children of these finished steps. Finished parents are counted per child, and children are locked in
-/// order, so that any number of parents may finish at once, in any batches. The caller notifies the workers after the
-/// commit.
-pub(crate) async fn unblock(tx: &mut PgConnection, parents: &[StepId]) -> Result<()> {
+/// order, so that any number of parents may finish at once, in any batches. Returns the delays of the children that are due
+/// later. The caller notifies the workers after the commit.
+pub(crate) async fn unblock(tx: &mut Session<'_>, parents: &[StepId]) -> Result<BTreeSet<Duration>> {
     if parents.is_empty() {
-        return Ok(());
+        return Ok(BTreeSet::new());
     }
     let (tasks, numbers) = key_arrays(parents);
     let lock = "select from holdoff.steps s
@@ -153,16 +155,17 @@ pub(crate) async fn unblock(tx: &mut PgConnection, parents: &[StepId]) -> Result
             select e.task, e.child, count(*)::int as finished from unnest($1::uuid[], $2::int[]) as x(task, step)
             join holdoff.edges e on e.task = x.task and e.parent = x.step group by e.task, e.child
         ) k
-        where s.task = k.task and s.step = k.child"
+        where s.task = k.task and s.step = k.child
+        returning case when s.state = {ready} then s.delay_us else 0 end"
     );
-    sqlx::query(update).bind(&tasks).bind(&numbers).execute(tx).await?;
-    Ok(())
+    let delays = sqlx::query_scalar(update).bind(&tasks).bind(&numbers).fetch_all(tx).await?;
+    Ok(delays.into_iter().filter(|us| *us > 0).map(duration).collect())
 }
 
 /// Requeues or fails steps, or marks them as conflicted, and records the attempts. Returns the changed steps, and the
 /// number of notification tasks.
 pub(super) async fn change(
-    tx: &mut PgConnection,
+    tx: &mut Session<'_>,
     changes: &[&Report],
     notify: NotifyFn<'_>,
 ) -> Result<(Vec<StepId>, usize)> {
@@ -175,8 +178,9 @@ pub(super) async fn change(
     let statement = sql!(
         "with r as (
             select * from unnest($1::uuid[], $2::int[], $3::bigint[], $4::bigint[], $5::smallint[], $6::smallint[],
-                $7::bigint[], $8::bool[], $9::bool[], $10::text[], $11::text[])
-                as r(task, step, lease, took_us, state, outcome, delay_us, is_failure, refreshed, class, message)
+                $7::bigint[], $8::bool[], $9::bool[], $10::text[], $11::text[], $12::smallint[], $13::bigint[], $14::smallint[])
+                as r(task, step, lease, took_us, state, outcome, delay_us, is_failure, refreshed, class, message,
+                    reason, retry_after_us, delay_source)
         ), changed as (
             update holdoff.steps s set state = r.state,
                 index_state = case when r.state = {ready} then {index.claimable} else {index.halted} end,
@@ -188,16 +192,18 @@ pub(super) async fn change(
                 snoozes = s.snoozes + (not r.is_failure)::int,
                 last_delay_us = case when r.is_failure then coalesce(r.delay_us, 0) else s.last_delay_us end,
                 refreshed = s.refreshed or r.refreshed,
+                reason = r.reason,
                 class = coalesce(r.class, s.class),
                 message = case when r.is_failure then r.message else s.message end
             from r where s.task = r.task and s.step = r.step and s.lease = r.lease and s.state = {running}
             returning s.task, s.step, r.lease, s.state, s.failures, r.outcome, s.worker, s.claimed_at, r.took_us,
-                r.delay_us, r.class, r.message, s.lane
+                r.delay_us, r.class, r.message, r.reason, r.retry_after_us, r.delay_source, s.lane,
+                s.trace
         ), logged as (
             insert into holdoff.attempts (task, step, lease, attempt, outcome, worker, started_at, took_us, delay_us,
-                class, message)
+                class, message, reason, retry_after_us, delay_source)
             select task, step, lease, failures, outcome, worker, coalesce(claimed_at, clock_timestamp()), took_us,
-                delay_us, class, message from changed
+                delay_us, class, message, reason, retry_after_us, delay_source from changed
         )
         select ",
         list!(ChangedColumns, Postgres),
@@ -216,6 +222,9 @@ pub(super) async fn change(
         .bind(exits().map(Exit::is_refreshed).collect::<Vec<_>>())
         .bind(exits().map(Exit::class).collect::<Vec<_>>())
         .bind(exits().map(Exit::message).collect::<Vec<_>>())
+        .bind(exits().map(|exit| exit.reason().map(FailureReason::code)).collect::<Vec<_>>())
+        .bind(exits().map(|exit| exit.retry_after().map(as_micros_i64)).collect::<Vec<_>>())
+        .bind(exits().map(|exit| exit.delay_source().map(DelaySource::code)).collect::<Vec<_>>())
         .fetch_all(&mut *tx)
         .await?;
     let changed = ChangedColumns::read(&rows)?;
@@ -233,7 +242,7 @@ pub(super) async fn change(
 
 /// Returns a receipt for each report. A report that was not accepted is looked up, because it may be a duplicate.
 pub(super) async fn receipts(
-    pool: &PgPool,
+    pool: &Pool,
     reports: &[Report],
     accepted: &HashSet<(StepId, i64)>,
 ) -> Result<Vec<Receipt>> {

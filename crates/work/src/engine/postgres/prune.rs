@@ -1,12 +1,13 @@
 //! Pruning: the removal of rows beyond their retention.
 
 use holdoff_policy::as_micros_i64;
-use sqlx::PgPool;
+use holdoff_sql::postgres::Pool;
 
 use super::default_planner;
 use crate::engine::columns;
 use crate::engine::sql::sql;
-use crate::store::{MAX_PRUNED_WORKERS, PruneRule, Result};
+use crate::notify::NAMESPACE;
+use crate::store::{LaneId, MAX_PRUNED_WORKERS, PruneRule, Result};
 
 /// Deletes finished steps by age. A live task keeps its history, because the outputs are the inputs of its steps.
 const BY_AGE: &str = "with old as (
@@ -80,14 +81,14 @@ const BLOCKED_FOR_EVER: &str = sql!(
 );
 
 /// Deletes finished steps beyond their retention. Returns their number.
-pub(super) async fn finished_by_age(pool: &PgPool, rule: PruneRule) -> Result<u64> {
+pub(super) async fn finished_by_age(pool: &Pool, rule: PruneRule) -> Result<u64> {
     let gone =
         sqlx::query_scalar(BY_AGE).bind(as_micros_i64(rule.keep)).bind(rule.limit).fetch_one(pool).await?;
     Ok(columns::count(gone))
 }
 
 /// Deletes unfinished steps that can never finish. Returns their number.
-pub(super) async fn unfinishable(pool: &PgPool, rule: PruneRule) -> Result<u64> {
+pub(super) async fn unfinishable(pool: &Pool, rule: PruneRule) -> Result<u64> {
     let mut gone = 0;
     for (statement, age) in [(ABANDONED, rule.keep_failed), (BLOCKED_FOR_EVER, rule.keep)] {
         let query = sqlx::query_scalar(statement).bind(as_micros_i64(age)).bind(rule.limit);
@@ -98,7 +99,7 @@ pub(super) async fn unfinishable(pool: &PgPool, rule: PruneRule) -> Result<u64> 
 
 /// Deletes the oldest finished steps beyond the limit. The table's statistics decide whether to count at all. The count
 /// itself is exact, because statistics lag behind, and relying on them would delete too much.
-pub(super) async fn finished_by_number(pool: &PgPool, rule: PruneRule) -> Result<u64> {
+pub(super) async fn finished_by_number(pool: &Pool, rule: PruneRule) -> Result<u64> {
     let estimate = "select greatest(0, coalesce(sum(n_live_tup), 0))::bigint from pg_stat_user_tables
         where schemaname = 'holdoff' and relname = 'done'";
     let rows: i64 = sqlx::query_scalar(estimate).fetch_one(pool).await?;
@@ -120,7 +121,7 @@ pub(super) async fn finished_by_number(pool: &PgPool, rule: PruneRule) -> Result
 
 /// Deletes deduplication keys and signals beyond their retention, unless their task is live. Returns
 /// their number.
-pub(super) async fn keys_and_signals(pool: &PgPool, rule: PruneRule) -> Result<u64> {
+pub(super) async fn keys_and_signals(pool: &Pool, rule: PruneRule) -> Result<u64> {
     let keys = "delete from holdoff.dedup d where d.ctid = any(array(
             select x.ctid from holdoff.dedup x where x.until < (select clock_timestamp())
             and not exists (select from holdoff.steps s where s.task = x.task) limit $1))";
@@ -157,7 +158,7 @@ const DELETE_WORKERS: &str = "with old as materialized (
 
 /// Removes workers that are gone. Finding the mentioned workers reads all steps and attempts. Therefore the removal
 /// runs only when a worker has not reported for two hours, and then covers all that have not reported for one.
-pub(super) async fn workers(pool: &PgPool) -> Result<u64> {
+pub(super) async fn workers(pool: &Pool) -> Result<u64> {
     let is_any_old: bool = sqlx::query_scalar(IS_ANY_WORKER_OLD).fetch_one(pool).await?;
     if !is_any_old {
         return Ok(0);
@@ -167,4 +168,34 @@ pub(super) async fn workers(pool: &PgPool) -> Result<u64> {
     let gone = sqlx::query_scalar(DELETE_WORKERS).bind(MAX_PRUNED_WORKERS).fetch_one(&mut *tx).await?;
     tx.commit().await?;
     Ok(columns::count(gone))
+}
+
+/// Retires lanes, and deletes those that were retired an hour ago. A transaction that began before a lane was retired, and
+/// still runs, may have submitted a step that no other transaction sees yet.
+const DELETE_LANES: &str = "with gone as (
+        delete from holdoff.lanes l
+        where l.id = any($1) and l.retired_at < clock_timestamp() - interval '1 hour'
+            and not exists (select from pg_stat_activity a
+                where a.datname = current_database() and a.xact_start < l.retired_at + interval '5 minutes')
+            and not exists (select from pg_prepared_xacts p
+                where p.database = current_database() and p.prepared < l.retired_at + interval '5 minutes')
+        returning l.id
+    ), retired as (
+        update holdoff.lanes l set retired_at = clock_timestamp() where l.id = any($1) and l.retired_at is null
+    )
+    select count(*) from gone";
+
+/// Retires and deletes the lanes without steps and history. The lane of notifications is used without being looked up
+/// again.
+pub(super) async fn lanes(pool: &Pool) -> Result<u64> {
+    let mut tx = pool.begin().await?;
+    default_planner(&mut tx).await?;
+    let unused = "select l.id from holdoff.lanes l where l.namespace <> $1
+        and l.id not in (select lane from holdoff.steps union select lane from holdoff.done)";
+    let unused: Vec<LaneId> = sqlx::query_scalar(unused).bind(NAMESPACE).fetch_all(&mut *tx).await?;
+    tx.commit().await?;
+    if unused.is_empty() {
+        return Ok(0);
+    }
+    Ok(columns::count(sqlx::query_scalar(DELETE_LANES).bind(unused).fetch_one(pool).await?))
 }

@@ -1,25 +1,26 @@
 //! Claims, leases and reports, and the registration of lanes and workers.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use holdoff_policy::as_micros_i64;
+use holdoff_sql::postgres::Session;
+use sqlx::PgExecutor;
 use sqlx::types::Uuid;
-use sqlx::{PgConnection, PgExecutor};
 use tokio::sync::watch;
 
 use super::finish::{change, lock, receipts, succeed, succeed_in_place, succeed_remaining, unblock};
 use super::{Postgres, key_arrays, submit};
 use crate::engine::columns::{
-    ChangedColumns, ClaimColumns, ClaimPayloadColumns, HeldColumns, InputColumns, LaneColumns,
-    StepKeyColumns, duration, list,
+    ChangedColumns, ClaimColumns, ClaimPayloadColumns, HeldColumns, InputColumns, InputSizeColumns,
+    LaneColumns, StepKeyColumns, duration, list,
 };
-use crate::engine::exits::{self, LOST_TOO_OFTEN};
+use crate::engine::exits::{self, EXPIRED, LOST_TOO_OFTEN};
 use crate::engine::sql::sql;
 use crate::store::{
-    ClaimRow, LaneId, LaneLimits, NewTask, NotifyFn, QueueStore, Receipt, Report, RescueRule, Rescued,
-    Result, Selection, SignalKey, Submitted, WorkerId,
+    ClaimRow, Finished, LaneId, LaneLimits, NewTask, NotifyFn, QueueStore, Receipt, Report, RescueRule,
+    Rescued, Result, Selection, SignalKey, Submitted, WorkerId,
 };
 use crate::{Lane, Payload, Signalled, StepId, TaskId};
 
@@ -38,6 +39,7 @@ macro_rules! claim {
             select s.due_at from holdoff.steps s
             where s.lane = l.id and s.index_state = {index.claimable} and s.state = {ready}
                 and s.due_at <= (select clock_timestamp())
+                and (s.expires_at is null or s.expires_at > (select clock_timestamp()))
             order by s.due_at limit 1", $head, "
         ) h
         where not l.paused
@@ -53,6 +55,7 @@ macro_rules! claim {
         select c.ctid from holdoff.steps c
         where c.lane = (select id from head) and c.index_state = {index.claimable} and c.state = {ready}
             and c.due_at <= (select clock_timestamp())
+            and (c.expires_at is null or c.expires_at > (select clock_timestamp()))
         order by c.due_at limit $6 for update skip locked
     ))
     returning ", list!(ClaimColumns, Postgres), ", ", list!(ClaimPayloadColumns, Postgres))
@@ -100,6 +103,7 @@ const RESCUE: &str = sql!(
             lease = s.lease + 1,
             rescues = s.rescues + 1,
             ended_at = case when s.rescues >= $1 then clock_timestamp() end,
+            reason = case when s.rescues >= $1 then {reason.rescues} end,
             class = case when s.rescues >= $1 then 'timeout' else s.class end,
             message = case when s.rescues >= $1 then $4 else s.message end,
             due_at = clock_timestamp() + holdoff.span(coalesce(
@@ -108,20 +112,39 @@ const RESCUE: &str = sql!(
                 $2 + floor(random() * $2)::bigint))
         from lost
         where s.task = lost.task and s.step = lost.step and s.state = {running} and s.leased_until < clock_timestamp()
-        returning s.task, s.step, s.lease - 1 as lease, s.failures, s.worker, s.claimed_at, s.state, s.lane, s.due_at
+        returning s.task, s.step, s.lease - 1 as lease, s.failures, s.worker, s.claimed_at, s.state, s.lane, s.due_at,
+            s.reason, s.trace
     ), logged as (
         insert into holdoff.attempts (task, step, lease, attempt, outcome, worker, started_at, took_us, delay_us,
-            class, message)
+            class, message, reason)
         select task, step, lease, failures, {outcome.rescued}, worker, claimed_at,
             holdoff.micros(clock_timestamp()) - holdoff.micros(claimed_at),
             case when state = {ready} then greatest(0, holdoff.micros(due_at) - holdoff.micros(clock_timestamp())) end,
-            'timeout', case when state = {failed} then $4 else 'its worker was lost' end
+            'timeout', case when state = {failed} then $4 else 'its worker was lost' end, reason
         from back
     )
     select ",
     list!(ChangedColumns, Postgres),
     " from back"
 );
+
+/// The expiry. It skips steps that another transaction is changing.
+const EXPIRE: &str = sql!(
+    "with found as (
+        select s.task, s.step from holdoff.steps s
+        where s.index_state = {index.claimable} and s.expires_at <= (select clock_timestamp()) and s.state = {ready}
+        order by s.expires_at limit $1 for update skip locked
+    )
+    update holdoff.steps s set state = {failed}, index_state = {index.halted}, lease = s.lease + 1,
+        ended_at = clock_timestamp(), class = 'timeout', message = $2, reason = {reason.expired}
+    from found where s.task = found.task and s.step = found.step
+    returning s.task, s.step, s.lane, s.state, s.failures, s.trace"
+);
+
+/// The finished parents of steps.
+const INPUTS: &str = " from unnest($1::uuid[], $2::int[]) as x(task, step)
+    join holdoff.edges e on e.task = x.task and e.child = x.step
+    join holdoff.done d on d.task = e.task and d.step = e.parent";
 
 /// Whether the task of signal `g` suppresses signals; `$3` is how long a failed task does. Blocked steps need no
 /// condition of their own, because the step that blocks them is found.
@@ -252,15 +275,16 @@ impl QueueStore for Postgres {
             .collect())
     }
 
+    async fn input_sizes(&self, steps: &[StepId]) -> Result<Vec<(StepId, u64)>> {
+        let (tasks, numbers) = key_arrays(steps);
+        let query = sql!("select ", list!(InputSizeColumns, Postgres), INPUTS, " group by e.task, e.child");
+        let rows = sqlx::query(query).bind(tasks).bind(numbers).fetch_all(&self.pool).await?;
+        Ok(InputSizeColumns::read(&rows)?.into_iter().map(InputSizeColumns::into_size).collect())
+    }
+
     async fn inputs(&self, steps: &[StepId]) -> Result<Vec<(StepId, String, Payload)>> {
         let (tasks, numbers) = key_arrays(steps);
-        let query = sql!(
-            "select ",
-            list!(InputColumns, Postgres),
-            " from unnest($1::uuid[], $2::int[]) as x(task, step)
-            join holdoff.edges e on e.task = x.task and e.child = x.step
-            join holdoff.done d on d.task = e.task and d.step = e.parent"
-        );
+        let query = sql!("select ", list!(InputColumns, Postgres), INPUTS);
         let rows = sqlx::query(query).bind(tasks).bind(numbers).fetch_all(&self.pool).await?;
         Ok(InputColumns::read(&rows)?.into_iter().map(InputColumns::into_input).collect())
     }
@@ -297,21 +321,25 @@ impl QueueStore for Postgres {
         Ok(steps.map(|(step, held)| (step.without_payload(), duration(held.held_us))).next())
     }
 
-    async fn finish(&self, reports: &[Report], notify: NotifyFn<'_>) -> Result<Vec<Receipt>> {
+    async fn finish(&self, reports: &[Report], notify: NotifyFn<'_>) -> Result<Finished> {
         let (successes, changes) = exits::sort(reports);
         let parents: Vec<StepId> = successes
             .iter()
             .filter(|(report, _)| report.has_children)
             .map(|(report, _)| report.step)
             .collect();
+        let mut delays = BTreeSet::new();
         let accepted = if changes.is_empty() && parents.is_empty() {
             // A single statement is a transaction of its own.
             let mut connection = self.pool.acquire().await?;
             let gone = succeed_in_place(&mut connection, &successes).await?;
             if gone.len() == reports.len() {
-                return Ok(vec![Receipt::Accepted; reports.len()]);
+                connection.commit().await?;
+                return Ok(Finished { receipts: vec![Receipt::Accepted; reports.len()], delays });
             }
-            succeed_remaining(&mut connection, &successes, gone).await?
+            let accepted = succeed_remaining(&mut connection, &successes, gone).await?;
+            connection.commit().await?;
+            accepted
         } else {
             let mut tx = self.pool.begin().await?;
             if !successes.is_empty() && !changes.is_empty() {
@@ -319,7 +347,7 @@ impl QueueStore for Postgres {
             }
             let mut accepted = succeed(&mut tx, &successes).await?;
             let finished: Vec<StepId> = parents.into_iter().filter(|step| accepted.contains(step)).collect();
-            unblock(&mut tx, &finished).await?;
+            delays = unblock(&mut tx, &finished).await?;
             let (changed, notifications) = change(&mut tx, &changes, notify).await?;
             accepted.extend(changed);
             tx.commit().await?;
@@ -329,9 +357,10 @@ impl QueueStore for Postgres {
             accepted
         };
         if accepted.len() == reports.len() {
-            return Ok(vec![Receipt::Accepted; reports.len()]);
+            return Ok(Finished { receipts: vec![Receipt::Accepted; reports.len()], delays });
         }
-        receipts(&self.pool, reports, &exits::accepted(reports, &accepted)).await
+        let receipts = receipts(&self.pool, reports, &exits::accepted(reports, &accepted)).await?;
+        Ok(Finished { receipts, delays })
     }
 
     async fn rescue(&self, rule: RescueRule, notify: NotifyFn<'_>) -> Result<Rescued> {
@@ -343,11 +372,21 @@ impl QueueStore for Postgres {
             .bind(LOST_TOO_OFTEN)
             .fetch_all(&mut *tx)
             .await?;
-        let (notifications, rescued) = exits::rescued(&ChangedColumns::read(&rows)?, notify);
+        let (notifications, rescued) = exits::rescued(&ChangedColumns::read(&rows)?, LOST_TOO_OFTEN, notify);
         submit(&mut tx, &notifications, false).await?;
         tx.commit().await?;
         self.announce_due(&notifications);
         Ok(rescued)
+    }
+
+    async fn expire(&self, limit: i64, notify: NotifyFn<'_>) -> Result<Rescued> {
+        let mut tx = self.pool.begin().await?;
+        let rows = sqlx::query(EXPIRE).bind(limit).bind(EXPIRED).fetch_all(&mut *tx).await?;
+        let (notifications, expired) = exits::rescued(&ChangedColumns::read(&rows)?, EXPIRED, notify);
+        submit(&mut tx, &notifications, false).await?;
+        tx.commit().await?;
+        self.announce_due(&notifications);
+        Ok(expired)
     }
 
     fn wake(&self) {
@@ -368,7 +407,7 @@ impl Postgres {
         }
     }
 
-    /// Creates a lane. The paused flag is read under the same lock that pausing takes, so that neither misses the
+    /// Creates a lane, or takes a retired one into use again. The paused flag is read under the same lock that pausing takes, so that neither misses the
     /// other. Lanes are created one at a time, so that concurrent calls cannot exceed the limits together.
     async fn create_lane(&self, lane: &Lane, limits: LaneLimits) -> Result<LaneId> {
         let mut tx = self.pool.begin().await?;
@@ -378,7 +417,8 @@ impl Postgres {
         if let Some(id) = find_lane(&mut *tx, lane).await? {
             return Ok(id);
         }
-        let count = "select count(*), count(*) filter (where namespace = $1) from holdoff.lanes";
+        let count = "select count(*), count(*) filter (where namespace = $1) from holdoff.lanes
+            where retired_at is null";
         let (in_all, in_namespace) = sqlx::query_as(count).bind(&lane.namespace).fetch_one(&mut *tx).await?;
         limits.check(lane, in_all, in_namespace)?;
         let insert = sql!(
@@ -386,7 +426,7 @@ impl Postgres {
             values ($1, $2, $3, $4, $5, exists (
                 select from holdoff.paused p where p.namespace = $1 and (
                     (p.kind = {paused.queue} and p.name = $2) or (p.kind = {paused.operation} and p.name = $3))))
-            on conflict (namespace, queue, operation, kind, priority) do update set kind = excluded.kind
+            on conflict (namespace, queue, operation, kind, priority) do update set retired_at = null
             returning id"
         );
         let id = sqlx::query_scalar(insert)
@@ -403,8 +443,9 @@ impl Postgres {
 }
 
 async fn find_lane(store: impl PgExecutor<'_>, lane: &Lane) -> Result<Option<LaneId>> {
-    let query = "select id from holdoff.lanes
-        where namespace = $1 and queue = $2 and operation = $3 and kind = $4 and priority = $5";
+    let query =
+        "select id from holdoff.lanes where namespace = $1 and queue = $2 and operation = $3 and kind = $4
+        and priority = $5 and retired_at is null";
     let found = sqlx::query_scalar(query)
         .bind(&lane.namespace)
         .bind(&lane.queue)
@@ -416,7 +457,7 @@ async fn find_lane(store: impl PgExecutor<'_>, lane: &Lane) -> Result<Option<Lan
 
 /// Takes the fingerprint for this task, unless another task holds it. The row is locked first, and a later statement
 /// reads its task. If one statement did both, it could see the row of a concurrently created task but not its steps.
-async fn take_fingerprint(tx: &mut PgConnection, key: &SignalKey<'_>, task: TaskId) -> Result<Signalled> {
+async fn take_fingerprint(tx: &mut Session<'_>, key: &SignalKey<'_>, task: TaskId) -> Result<Signalled> {
     let lock = "insert into holdoff.signals as g (namespace, fingerprint, task, occurrences)
         values ($1, $2, $3, 0) on conflict (namespace, fingerprint) do update set occurrences = g.occurrences";
     sqlx::query(lock)

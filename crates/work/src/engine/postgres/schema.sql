@@ -10,6 +10,8 @@ create table holdoff.lanes (
     kind smallint not null,
     priority smallint not null,
     paused boolean not null default false,
+    -- Since when no submission may use the lane without looking it up again, because it had no steps.
+    retired_at timestamptz,
     unique (namespace, queue, operation, kind, priority)
 );
 
@@ -72,6 +74,7 @@ create table holdoff.steps (
     lease bigint not null default 0,
     due_at timestamptz not null,
     leased_until timestamptz,
+    expires_at timestamptz,
     created_at timestamptz not null,
     claimed_at timestamptz,
     first_at timestamptz,
@@ -87,6 +90,8 @@ create table holdoff.steps (
     name text,
     destination text,
     trace text,
+    -- Why the step failed finally; null unless it did.
+    reason smallint,
     class text,
     message text,
     payload bytea,
@@ -101,6 +106,7 @@ create table holdoff.steps (
 
 -- Steps to be claimed by due time, and renewed leases by their end.
 create index steps_due on holdoff.steps (lane, index_state, due_at) where index_state in (1, 3);
+create index steps_expires on holdoff.steps (expires_at) where index_state = 1 and expires_at is not null;
 create index steps_ended on holdoff.steps (lane, ended_at) where index_state = 2;
 
 -- Failed and conflicted steps, newest first. Like the other indexes it does not mention the state, so a claim changes
@@ -135,6 +141,7 @@ create table holdoff.done (
     snoozes integer not null,
     name text,
     destination text,
+    reason smallint,
     class text,
     message text,
     output bytea,
@@ -156,6 +163,10 @@ create table holdoff.attempts (
     delay_us bigint,
     class text,
     message text,
+    reason smallint,
+    -- What Retry-After asked for, and whether the policy (0) or Retry-After (1) determined the delay.
+    retry_after_us bigint,
+    delay_source smallint,
     primary key (task, step, lease)
 );
 

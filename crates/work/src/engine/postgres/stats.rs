@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use holdoff_policy::as_micros_i64;
-use sqlx::PgConnection;
+use holdoff_sql::postgres::Session;
 use sqlx::types::Uuid;
 
 use super::{Postgres, default_planner};
@@ -152,7 +152,7 @@ impl StatsStore for Postgres {
     }
 }
 
-async fn add_rows(tx: &mut PgConnection, rows: &[StatsRow]) -> Result<()> {
+async fn add_rows(tx: &mut Session<'_>, rows: &[StatsRow]) -> Result<()> {
     let all: Vec<(Resolution, &StatsRow)> = Resolution::ALL
         .into_iter()
         .flat_map(|resolution| rows.iter().map(move |row| (resolution, row)))
@@ -174,7 +174,7 @@ async fn add_rows(tx: &mut PgConnection, rows: &[StatsRow]) -> Result<()> {
     Ok(())
 }
 
-async fn report_node(tx: &mut PgConnection, node: &NodeReport) -> Result<()> {
+async fn report_node(tx: &mut Session<'_>, node: &NodeReport) -> Result<()> {
     let upsert = "insert into holdoff.nodes (id, name, version, started_at, seen_at, policies, drift, running, slots,
             finished)
         values ($1, $2, $3, clock_timestamp(), clock_timestamp(), $4, $5, $6, $7, $8)

@@ -1,18 +1,19 @@
 //! Accepts tasks.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use holdoff_policy::as_micros_i64;
-use sqlx::PgConnection;
+use holdoff_sql::postgres::Session;
 use sqlx::types::Uuid;
 
-use crate::TaskId;
 use crate::engine::columns::{DedupColumns, list};
 use crate::engine::sql::sql;
-use crate::store::{NewTask, Result, Submitted};
+use crate::store::{LaneId, NewTask, Result, Submitted};
+use crate::{Error, TaskId};
 
-/// Accepts tasks, as part of the caller's transaction. The caller notifies the workers after the commit.
-pub(crate) async fn submit(tx: &mut PgConnection, tasks: &[NewTask], again: bool) -> Result<Vec<Submitted>> {
+/// Accepts tasks, as part of the caller's transaction. The caller notifies the workers after the commit. If a lane was
+/// retired since its number was looked up, no step is inserted.
+pub(crate) async fn submit(tx: &mut Session<'_>, tasks: &[NewTask], again: bool) -> Result<Vec<Submitted>> {
     let mut submitted: Vec<Submitted> = tasks.iter().map(|task| Submitted::Created(task.id)).collect();
     if tasks.iter().any(|task| task.dedup.is_some()) {
         find_duplicates(tx, tasks, &mut submitted).await?;
@@ -30,18 +31,14 @@ pub(crate) async fn submit(tx: &mut PgConnection, tasks: &[NewTask], again: bool
 }
 
 /// Returns the tasks that an earlier call, whose response was lost, has already submitted.
-async fn known(tx: &mut PgConnection, tasks: &[NewTask]) -> Result<HashSet<Uuid>> {
+async fn known(tx: &mut Session<'_>, tasks: &[NewTask]) -> Result<HashSet<Uuid>> {
     let ids: Vec<Uuid> = tasks.iter().map(|task| task.id.as_uuid()).collect();
     let query = "select task from holdoff.steps where task = any($1) union select task from holdoff.done where task = any($1)";
     Ok(sqlx::query_scalar(query).bind(ids).fetch_all(tx).await?.into_iter().collect())
 }
 
 /// Takes the deduplication keys. A key stays with its task while the task is live, and until the retention is over.
-async fn find_duplicates(
-    tx: &mut PgConnection,
-    tasks: &[NewTask],
-    submitted: &mut [Submitted],
-) -> Result<()> {
+async fn find_duplicates(tx: &mut Session<'_>, tasks: &[NewTask], submitted: &mut [Submitted]) -> Result<()> {
     let (mut namespaces, mut keys, mut ids, mut retentions) = (vec![], vec![], vec![], vec![]);
     let mut first = HashMap::new();
     for task in tasks {
@@ -103,9 +100,10 @@ struct Columns<'a> {
     destination: Vec<Option<&'a str>>,
     trace: Vec<Option<&'a str>>,
     payload: Vec<Option<&'a [u8]>>,
+    expires_us: Vec<Option<i64>>,
 }
 
-async fn insert_steps(tx: &mut PgConnection, tasks: &[&NewTask]) -> Result<()> {
+async fn insert_steps(tx: &mut Session<'_>, tasks: &[&NewTask]) -> Result<()> {
     let mut columns = Columns::default();
     for task in tasks {
         for (number, step) in (0..).zip(&task.steps) {
@@ -121,19 +119,23 @@ async fn insert_steps(tx: &mut PgConnection, tasks: &[&NewTask]) -> Result<()> {
             columns.destination.push(step.destination.as_deref());
             columns.trace.push(task.trace.as_deref());
             columns.payload.push(Some(&step.payload.bytes[..]).filter(|bytes| !bytes.is_empty()));
+            columns.expires_us.push(step.expires_in.map(as_micros_i64));
         }
     }
     if columns.task.is_empty() {
         return Ok(());
     }
     let insert = sql!("insert into holdoff.steps (task, step, lane, policy, state, index_state, format, due_at, created_at, delay_us,
-            waiting, parents, children, name, destination, trace, payload)
+            waiting, parents, children, name, destination, trace, payload, expires_at)
         select t, s, l, p, case when w = 0 then {ready} else {blocked} end,
-            case when w = 0 then {index.claimable} else {index.none} end, f, now + holdoff.span(d), now, d, w, w, c, n, h, x, b
+            case when w = 0 then {index.claimable} else {index.none} end, f, now + holdoff.span(d), now, d, w, w, c, n, h, x, b,
+            now + holdoff.span(e)
         from unnest($1::uuid[], $2::int[], $3::int[], $4::int[], $5::smallint[], $6::bigint[], $7::int[], $8::int[],
-            $9::text[], $10::text[], $11::text[], $12::bytea[]) as r(t, s, l, p, f, d, w, c, n, h, x, b),
-            (select clock_timestamp() as now) clock");
-    sqlx::query(insert)
+            $9::text[], $10::text[], $11::text[], $12::bytea[], $13::bigint[]) as r(t, s, l, p, f, d, w, c, n, h, x, b, e),
+            (select clock_timestamp() as now) clock
+        where (select count(*) from holdoff.lanes where id = any($14::int[]) and retired_at is null) = cardinality($14::int[])");
+    let lanes: BTreeSet<LaneId> = columns.lane.iter().copied().collect();
+    let inserted = sqlx::query(insert)
         .bind(columns.task)
         .bind(columns.step)
         .bind(columns.lane)
@@ -146,12 +148,14 @@ async fn insert_steps(tx: &mut PgConnection, tasks: &[&NewTask]) -> Result<()> {
         .bind(columns.destination)
         .bind(columns.trace)
         .bind(columns.payload)
+        .bind(columns.expires_us)
+        .bind(Vec::from_iter(lanes))
         .execute(tx)
         .await?;
-    Ok(())
+    if inserted.rows_affected() == 0 { Err(Error::LaneRemoved) } else { Ok(()) }
 }
 
-async fn insert_edges(tx: &mut PgConnection, tasks: &[&NewTask]) -> Result<()> {
+async fn insert_edges(tx: &mut Session<'_>, tasks: &[&NewTask]) -> Result<()> {
     let (mut ids, mut parents, mut children) = (vec![], vec![], vec![]);
     for task in tasks {
         for (parent, child) in &task.edges {

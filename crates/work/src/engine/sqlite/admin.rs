@@ -210,6 +210,11 @@ impl AdminStore for Sqlite {
         prune::workers(self.file.write().await?).await
     }
 
+    async fn prune_lanes(&self) -> Result<u64> {
+        let unused = prune::unused_lanes(self.file.readers()).await?;
+        if unused.is_empty() { Ok(0) } else { prune::lanes(self.file.write().await?, &unused).await }
+    }
+
     async fn compact(&self) -> Result<()> {
         prune::free_pages(self.file.writer()).await
     }
@@ -307,7 +312,7 @@ async fn revive(
 ) -> Result<u64> {
     let mut query = QueryBuilder::<Engine>::new(sql!(
         "update holdoff_steps set state = {ready}, lease = lease + 1, failures = 0, rescues = 0, refreshed = 0,
-            last_delay_us = 0, first_at = null, ended_at = null, due_at = "
+            last_delay_us = 0, first_at = null, ended_at = null, expires_at = null, reason = null, due_at = "
     ));
     query.push_bind(now);
     if let Some(payload) = payload {
@@ -347,9 +352,9 @@ async fn end(
     query.build().execute(&mut *tx).await?;
     let keep = sql!(
         "insert into holdoff_done (task, step, lane, policy, state, format, worker, lease, created_at, claimed_at,
-            ended_at, failures, rescues, snoozes, name, destination, class, message)
+            ended_at, failures, rescues, snoozes, name, destination, reason, class, message)
         select s.task, s.step, s.lane, s.policy, ?1, {format.empty}, s.worker, s.lease, s.created_at, s.claimed_at, ?2,
-            s.failures, s.rescues, s.snoozes, s.name, s.destination, s.class, s.message
+            s.failures, s.rescues, s.snoozes, s.name, s.destination, s.reason, s.class, s.message
         from temp.holdoff_ending x cross join holdoff_steps s on s.task = x.task and s.step = x.step"
     );
     sqlx::query(keep).bind(state.code()).bind(now).execute(&mut *tx).await?;

@@ -1,6 +1,7 @@
 //! The statements that process reports.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::Duration;
 
 use holdoff_policy::as_micros_i64;
 use sqlx::SqliteConnection;
@@ -8,7 +9,7 @@ use sqlx::SqliteConnection;
 use super::json_rows::{JsonRows, step_keys};
 use super::submit;
 use crate::StepId;
-use crate::engine::columns::{ChangedColumns, RecordedColumns, StepKeyColumns, list};
+use crate::engine::columns::{ChangedColumns, RecordedColumns, StepKeyColumns, duration, list};
 use crate::engine::exits;
 use crate::engine::sql::sql;
 use crate::store::{NotifyFn, Receipt, Report, Result, StepOutput};
@@ -48,10 +49,15 @@ pub(crate) async fn succeed(
     Ok(kept)
 }
 
-/// Unblocks the children of these finished steps. Finished parents are counted per child.
-pub(crate) async fn unblock(tx: &mut SqliteConnection, now: i64, parents: &[StepId]) -> Result<()> {
+/// Unblocks the children of these finished steps, and returns the delays of those that are due later. Finished parents are
+/// counted per child.
+pub(crate) async fn unblock(
+    tx: &mut SqliteConnection,
+    now: i64,
+    parents: &[StepId],
+) -> Result<BTreeSet<Duration>> {
     if parents.is_empty() {
-        return Ok(());
+        return Ok(BTreeSet::new());
     }
     let update = sql!(
         "update holdoff_steps as s set waiting = s.waiting - k.finished,
@@ -62,10 +68,11 @@ pub(crate) async fn unblock(tx: &mut SqliteConnection, now: i64, parents: &[Step
             cross join holdoff_edges e on e.task = unhex(x.value ->> 0) and e.parent = x.value ->> 1
             group by e.task, e.child
         ) k
-        where s.task = k.task and s.step = k.child"
+        where s.task = k.task and s.step = k.child
+        returning iif(state = {ready}, delay_us, 0)"
     );
-    sqlx::query(update).bind(step_keys(parents)).bind(now).execute(tx).await?;
-    Ok(())
+    let delays = sqlx::query_scalar(update).bind(step_keys(parents)).bind(now).fetch_all(tx).await?;
+    Ok(delays.into_iter().filter(|us| *us > 0).map(duration).collect())
 }
 
 /// Requeues or fails steps, or marks them as conflicted, and records the attempts.
@@ -89,7 +96,10 @@ pub(super) async fn change(
             .number(exit.is_failure().into())
             .number(exit.is_refreshed().into())
             .text(exit.class())
-            .text(Some(exit.message()));
+            .text(Some(exit.message()))
+            .optional(exit.reason().map(|reason| reason.code().into()))
+            .optional(exit.retry_after().map(as_micros_i64))
+            .optional(exit.delay_source().map(|source| source.code().into()));
     }
     let rows = rows.finish();
     let update = sql!(
@@ -100,6 +110,7 @@ pub(super) async fn change(
             snoozes = s.snoozes + 1 - (r.value ->> 7),
             last_delay_us = iif(r.value ->> 7, coalesce(r.value ->> 6, 0), s.last_delay_us),
             refreshed = s.refreshed or r.value ->> 8,
+            reason = r.value ->> 11,
             class = coalesce(r.value ->> 9, s.class),
             message = iif(r.value ->> 7, r.value ->> 10, s.message)
         from json_each(?1) r
@@ -112,9 +123,9 @@ pub(super) async fn change(
     let changed = ChangedColumns::read(&changed)?;
     let steps: Vec<StepId> = changed.iter().map(ChangedColumns::id).collect();
     let log = "insert into holdoff_attempts (task, step, lease, attempt, outcome, worker, started_at, took_us, delay_us,
-            class, message)
+            class, message, reason, retry_after_us, delay_source)
         select s.task, s.step, s.lease - 1, s.failures, r.value ->> 5, s.worker, coalesce(s.claimed_at, ?2),
-            r.value ->> 3, r.value ->> 6, r.value ->> 9, r.value ->> 10
+            r.value ->> 3, r.value ->> 6, r.value ->> 9, r.value ->> 10, r.value ->> 11, r.value ->> 12, r.value ->> 13
         from json_each(?1) r
         cross join holdoff_steps s on s.task = unhex(r.value ->> 0) and s.step = r.value ->> 1
             and s.lease = (r.value ->> 2) + 1

@@ -5,7 +5,8 @@ use holdoff_sql::sqlite::WriteTransaction;
 use sqlx::{SqliteConnection, SqlitePool};
 
 use crate::engine::sql::sql;
-use crate::store::{MAX_PRUNED_WORKERS, PruneRule, Result};
+use crate::notify::NAMESPACE;
+use crate::store::{LaneId, MAX_PRUNED_WORKERS, PruneRule, Result};
 
 /// Pages returned at once: a few milliseconds of work.
 const PAGES_AT_ONCE: u32 = 2000;
@@ -164,6 +165,28 @@ pub(super) async fn workers(mut write: WriteTransaction) -> Result<u64> {
         where seen_at < ?1
             and (id in (select worker from temp.holdoff_mentioned) or id = (select max(id) from holdoff_workers))";
     sqlx::query(keep).bind(long_ago).bind(now).execute(&mut *tx).await?;
+    write.tx.commit().await?;
+    Ok(gone.rows_affected())
+}
+
+/// Returns the lanes without steps and history. The lane of notifications is used without being looked up again.
+pub(super) async fn unused_lanes(readers: &SqlitePool) -> Result<Vec<LaneId>> {
+    let query = "select l.id from holdoff_lanes l where l.namespace <> ?1
+        and not exists (select 1 from holdoff_steps s where s.lane = l.id)
+        and l.id not in (select lane from holdoff_done)";
+    Ok(sqlx::query_scalar(query).bind(NAMESPACE).fetch_all(readers).await?)
+}
+
+/// Retires these lanes, and deletes those that were retired an hour ago. Returns the number of deleted lanes.
+pub(super) async fn lanes(mut write: WriteTransaction, unused: &[LaneId]) -> Result<u64> {
+    let unused = serde_json::json!(unused).to_string();
+    let delete =
+        "delete from holdoff_lanes where id in (select value from json_each(?1)) and retired_at < ?2";
+    let long_ago = write.now.saturating_sub(HOUR);
+    let gone = sqlx::query(delete).bind(&unused).bind(long_ago).execute(&mut *write.tx).await?;
+    let retire = "update holdoff_lanes set retired_at = ?2
+        where id in (select value from json_each(?1)) and retired_at is null";
+    sqlx::query(retire).bind(&unused).bind(write.now).execute(&mut *write.tx).await?;
     write.tx.commit().await?;
     Ok(gone.rows_affected())
 }

@@ -13,13 +13,13 @@ use super::finish::{change, receipts, succeed, unblock};
 use super::json_rows::{JsonRows, step_keys};
 use super::{Sqlite, submit};
 use crate::engine::columns::{
-    ChangedColumns, ClaimColumns, ClaimPayloadColumns, HeldColumns, InputColumns, LaneColumns,
-    StepKeyColumns, duration, list,
+    ChangedColumns, ClaimColumns, ClaimPayloadColumns, HeldColumns, InputColumns, InputSizeColumns,
+    LaneColumns, StepKeyColumns, duration, list,
 };
-use crate::engine::exits::{self, LOST_TOO_OFTEN};
+use crate::engine::exits::{self, EXPIRED, LOST_TOO_OFTEN};
 use crate::engine::sql::sql;
 use crate::store::{
-    ClaimRow, LaneId, LaneLimits, NewTask, NotifyFn, QueueStore, Receipt, Report, RescueRule, Rescued,
+    ClaimRow, Finished, LaneId, LaneLimits, NewTask, NotifyFn, QueueStore, Report, RescueRule, Rescued,
     Result, Selection, SignalKey, Submitted, WorkerId,
 };
 use crate::{Lane, Payload, Signalled, StepId, TaskId, next_due};
@@ -29,6 +29,7 @@ pub(super) const HEAD: &str = sql!(
     "select l.id from (
         select l.id, l.priority, (
             select s.due_at from holdoff_steps s where s.lane = l.id and s.state = {ready} and s.due_at <= ?5
+                and (s.expires_at is null or s.expires_at > ?5)
             order by s.due_at limit 1
         ) as due_at
         from holdoff_lanes l
@@ -46,6 +47,7 @@ pub(super) const CLAIM: &str = sql!(
         first_at = iif(s.failures = 0, ?3, coalesce(s.first_at, ?3)), due_at = ?3 + ?4
     where (s.task, s.step) in (
         select c.task, c.step from holdoff_steps c where c.lane = ?1 and c.state = {ready} and c.due_at <= ?3
+            and (c.expires_at is null or c.expires_at > ?3)
         order by c.due_at limit ?5
     )
     returning ",
@@ -60,6 +62,17 @@ pub(super) const LOST: &str = sql!(
     cross join holdoff_steps s on s.lane = l.id and s.state = {running} and s.due_at < ?1"
 );
 
+/// The steps whose start-by time has passed.
+pub(super) const EXPIRED_STEPS: &str = sql!(
+    "select s.task, s.step from holdoff_steps s where s.state = {ready} and s.expires_at <= ?1
+    order by s.expires_at"
+);
+
+/// The finished parents of steps.
+const INPUTS: &str = " from json_each(?1) x
+    cross join holdoff_edges e on e.task = unhex(x.value ->> 0) and e.child = x.value ->> 1
+    cross join holdoff_done d on d.task = e.task and d.step = e.parent";
+
 /// Whether the task of the signal suppresses signals; a failed task does if it ended after `?3`. Blocked steps need no
 /// condition of their own, because the step that blocks them is found.
 const IS_LIVE: &str = "g.namespace = ?1 and g.fingerprint = ?2 and exists (
@@ -70,13 +83,7 @@ const IS_LIVE: &str = "g.namespace = ?1 and g.fingerprint = ?2 and exists (
 impl QueueStore for Sqlite {
     async fn lane_ids(&self, lanes: &[Lane], limits: LaneLimits) -> Result<Vec<LaneId>> {
         let mut write = self.file.write().await?;
-        let mut ids = Vec::with_capacity(lanes.len());
-        for lane in lanes {
-            ids.push(match find_lane(&mut write.tx, lane).await? {
-                Some(id) => id,
-                None => create_lane(&mut write.tx, lane, limits).await?,
-            });
-        }
+        let ids = lane_ids(&mut write.tx, lanes, limits).await?;
         write.tx.commit().await?;
         Ok(ids)
     }
@@ -197,14 +204,14 @@ impl QueueStore for Sqlite {
             .collect())
     }
 
+    async fn input_sizes(&self, steps: &[StepId]) -> Result<Vec<(StepId, u64)>> {
+        let query = sql!("select ", list!(InputSizeColumns, Sqlite), INPUTS, " group by e.task, e.child");
+        let rows = sqlx::query(query).bind(step_keys(steps)).fetch_all(self.file.readers()).await?;
+        Ok(InputSizeColumns::read(&rows)?.into_iter().map(InputSizeColumns::into_size).collect())
+    }
+
     async fn inputs(&self, steps: &[StepId]) -> Result<Vec<(StepId, String, Payload)>> {
-        let query = sql!(
-            "select ",
-            list!(InputColumns, Sqlite),
-            " from json_each(?1) x
-            cross join holdoff_edges e on e.task = unhex(x.value ->> 0) and e.child = x.value ->> 1
-            cross join holdoff_done d on d.task = e.task and d.step = e.parent"
-        );
+        let query = sql!("select ", list!(InputColumns, Sqlite), INPUTS);
         let rows = sqlx::query(query).bind(step_keys(steps)).fetch_all(self.file.readers()).await?;
         Ok(InputColumns::read(&rows)?.into_iter().map(InputColumns::into_input).collect())
     }
@@ -243,7 +250,7 @@ impl QueueStore for Sqlite {
         Ok(steps.map(|(step, held)| (step.without_payload(), duration(held.held_us))).next())
     }
 
-    async fn finish(&self, reports: &[Report], notify: NotifyFn<'_>) -> Result<Vec<Receipt>> {
+    async fn finish(&self, reports: &[Report], notify: NotifyFn<'_>) -> Result<Finished> {
         let mut write = self.file.write().await?;
         let (successes, changes) = exits::sort(reports);
         let (tx, now) = (&mut *write.tx, write.now);
@@ -251,14 +258,14 @@ impl QueueStore for Sqlite {
         let is_parent = |report: &&Report| report.has_children && accepted.contains(&report.step);
         let parents: Vec<StepId> =
             successes.iter().map(|(report, _)| *report).filter(is_parent).map(|report| report.step).collect();
-        unblock(tx, now, &parents).await?;
+        let delays = unblock(tx, now, &parents).await?;
         accepted.extend(change(tx, now, &changes, notify).await?);
         let receipts = receipts(tx, reports, &exits::accepted(reports, &accepted)).await?;
         write.tx.commit().await?;
         if !parents.is_empty() || !changes.is_empty() {
             self.wake.send();
         }
-        Ok(receipts)
+        Ok(Finished { receipts, delays })
     }
 
     /// The wait is computed by the step's own policy, as after that many failures, and is at least the configured
@@ -281,10 +288,10 @@ impl QueueStore for Sqlite {
         let back = ChangedColumns::read(&rows)?;
         let log = sql!(
             "insert into holdoff_attempts (task, step, lease, attempt, outcome, worker, started_at, took_us, delay_us,
-                class, message)
+                class, message, reason)
             select s.task, s.step, s.lease - 1, s.failures, {outcome.rescued}, s.worker, s.claimed_at,
                 ?1 - s.claimed_at, iif(s.state = {failed}, null, s.due_at - ?1), 'timeout',
-                iif(s.state = {failed}, ?2, 'its worker was lost')
+                iif(s.state = {failed}, ?2, 'its worker was lost'), s.reason
             from json_each(?3) x
             cross join holdoff_steps s on s.task = unhex(x.value ->> 0) and s.step = x.value ->> 1
             where true
@@ -297,10 +304,32 @@ impl QueueStore for Sqlite {
             .bind(step_keys(&steps))
             .execute(&mut *write.tx)
             .await?;
-        let (notifications, rescued) = exits::rescued(&back, notify);
+        let (notifications, rescued) = exits::rescued(&back, LOST_TOO_OFTEN, notify);
         submit(&mut write.tx, write.now, &notifications, false).await?;
         write.tx.commit().await?;
         Ok(rescued)
+    }
+
+    async fn expire(&self, limit: i64, notify: NotifyFn<'_>) -> Result<Rescued> {
+        let is_any = sqlx::query(sql!(EXPIRED_STEPS, " limit 1")).bind(self.file.now());
+        if is_any.fetch_optional(self.file.readers()).await?.is_none() {
+            return Ok(Rescued::default());
+        }
+        let mut write = self.file.write().await?;
+        let update = sql!(
+            "update holdoff_steps set state = {failed}, lease = lease + 1, ended_at = ?1, class = 'timeout', message = ?2,
+                reason = {reason.expired}
+            where (task, step) in (",
+            EXPIRED_STEPS,
+            " limit ?3) returning ",
+            list!(ChangedColumns, Sqlite)
+        );
+        let query = sqlx::query(update).bind(write.now).bind(EXPIRED).bind(limit);
+        let rows = query.fetch_all(&mut *write.tx).await?;
+        let (notifications, expired) = exits::rescued(&ChangedColumns::read(&rows)?, EXPIRED, notify);
+        submit(&mut write.tx, write.now, &notifications, false).await?;
+        write.tx.commit().await?;
+        Ok(expired)
     }
 
     fn wakes(&self) -> watch::Receiver<()> {
@@ -339,6 +368,7 @@ fn rescue_statement() -> String {
                 lease = s.lease + 1,
                 rescues = s.rescues + 1,
                 ended_at = iif(s.rescues >= ?2, ?1, null),
+                reason = iif(s.rescues >= ?2, {reason.rescues}, null),
                 class = iif(s.rescues >= ?2, 'timeout', s.class),
                 message = iif(s.rescues >= ?2, ?3, s.message),
                 due_at = ?1 + coalesce("
@@ -349,9 +379,25 @@ fn rescue_statement() -> String {
     format!("{update}{by_rescues}, {by_first}, ?5 + (random() & 65535) * ?5 / 65536) {key}")
 }
 
+/// Returns the numbers of these lanes, and creates new ones within the limits, as part of the caller's transaction.
+pub(crate) async fn lane_ids(
+    tx: &mut SqliteConnection,
+    lanes: &[Lane],
+    limits: LaneLimits,
+) -> Result<Vec<LaneId>> {
+    let mut ids = Vec::with_capacity(lanes.len());
+    for lane in lanes {
+        ids.push(match find_lane(tx, lane).await? {
+            Some(id) => id,
+            None => create_lane(tx, lane, limits).await?,
+        });
+    }
+    Ok(ids)
+}
+
 async fn find_lane(tx: &mut SqliteConnection, lane: &Lane) -> Result<Option<LaneId>> {
     let query = "select id from holdoff_lanes
-        where namespace = ?1 and queue = ?2 and operation = ?3 and kind = ?4 and priority = ?5";
+        where namespace = ?1 and queue = ?2 and operation = ?3 and kind = ?4 and priority = ?5 and retired_at is null";
     let found = sqlx::query_scalar(query)
         .bind(&lane.namespace)
         .bind(&lane.queue)
@@ -361,8 +407,10 @@ async fn find_lane(tx: &mut SqliteConnection, lane: &Lane) -> Result<Option<Lane
     Ok(found.fetch_optional(tx).await?)
 }
 
+/// Creates a lane, or takes a retired one into use again.
 async fn create_lane(tx: &mut SqliteConnection, lane: &Lane, limits: LaneLimits) -> Result<LaneId> {
-    let count = "select count(*), count(*) filter (where namespace = ?1) from holdoff_lanes";
+    let count =
+        "select count(*), count(*) filter (where namespace = ?1) from holdoff_lanes where retired_at is null";
     let (in_all, in_namespace) = sqlx::query_as(count).bind(&lane.namespace).fetch_one(&mut *tx).await?;
     limits.check(lane, in_all, in_namespace)?;
     let insert = sql!(
@@ -370,6 +418,7 @@ async fn create_lane(tx: &mut SqliteConnection, lane: &Lane, limits: LaneLimits)
         values (?1, ?2, ?3, ?4, ?5, exists (
             select 1 from holdoff_paused p where p.namespace = ?1 and (
                 (p.kind = {paused.queue} and p.name = ?2) or (p.kind = {paused.operation} and p.name = ?3))))
+        on conflict (namespace, queue, operation, kind, priority) do update set retired_at = null
         returning id"
     );
     let id = sqlx::query_scalar(insert)

@@ -2,13 +2,16 @@
 
 -- The properties that decide which worker may claim a step, and in which order.
 create table holdoff_lanes (
-    id integer primary key,
+    -- A number is never used again, because other processes may have cached it.
+    id integer primary key autoincrement,
     namespace text not null,
     queue text not null,
     operation text not null,
     kind integer not null,
     priority integer not null,
     paused integer not null default 0,
+    -- Since when no submission may use the lane without looking it up again, because it had no steps.
+    retired_at integer,
     unique (namespace, queue, operation, kind, priority)
 ) strict;
 
@@ -65,6 +68,7 @@ create table holdoff_steps (
     worker integer,
     lease integer not null default 0,
     due_at integer not null,
+    expires_at integer,
     created_at integer not null,
     claimed_at integer,
     first_at integer,
@@ -80,6 +84,8 @@ create table holdoff_steps (
     name text,
     destination text,
     trace text,
+    -- Why the step failed finally; null unless it did.
+    reason integer,
     class text,
     message text,
     payload blob,
@@ -88,7 +94,8 @@ create table holdoff_steps (
 
 -- Ready steps by due time, and running steps by the end of their lease. The index is not partial: SQLite does not infer
 -- that `state = 1` implies `state in (1, 2)`, and would read the whole table instead.
-create index holdoff_steps_due on holdoff_steps (lane, state, due_at);
+create index holdoff_steps_due on holdoff_steps (lane, state, due_at, expires_at);
+create index holdoff_steps_expires on holdoff_steps (expires_at) where state = 1 and expires_at is not null;
 create index holdoff_steps_ended on holdoff_steps (lane, state, ended_at) where state in (4, 5);
 
 -- Failed and conflicted steps, newest first, with the columns that most queries filter by. These steps are far apart in
@@ -125,6 +132,7 @@ create table holdoff_done (
     snoozes integer not null,
     name text,
     destination text,
+    reason integer,
     class text,
     message text,
     output blob,
@@ -144,6 +152,10 @@ create table holdoff_attempts (
     delay_us integer,
     class text,
     message text,
+    reason integer,
+    -- What Retry-After asked for, and whether the policy (0) or Retry-After (1) determined the delay.
+    retry_after_us integer,
+    delay_source integer,
     primary key (task, step, lease)
 ) strict, without rowid;
 

@@ -1,17 +1,18 @@
 //! Accepts tasks.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use holdoff_policy::as_micros_i64;
 use sqlx::SqliteConnection;
 use sqlx::types::Uuid;
 
 use super::json_rows::JsonRows;
-use crate::TaskId;
 use crate::engine::sql::sql;
-use crate::store::{Dedup, NewTask, Result, Submitted};
+use crate::store::{Dedup, LaneId, NewTask, Result, Submitted};
+use crate::{Error, TaskId};
 
-/// Accepts tasks, as part of the caller's transaction.
+/// Accepts tasks, as part of the caller's transaction. If a lane was retired since its number was looked up, no step is
+/// inserted.
 pub(crate) async fn submit(
     tx: &mut SqliteConnection,
     now: i64,
@@ -93,17 +94,25 @@ async fn insert_steps(tx: &mut SqliteConnection, now: i64, tasks: &[&NewTask]) -
                 .text(step.name.as_deref())
                 .text(step.destination.as_deref())
                 .text(task.trace.as_deref())
-                .bytes(Some(&step.payload.bytes[..]).filter(|bytes| !bytes.is_empty()));
+                .bytes(Some(&step.payload.bytes[..]).filter(|bytes| !bytes.is_empty()))
+                .optional(step.expires_in.map(as_micros_i64));
         }
     }
+    let lanes: BTreeSet<LaneId> = tasks.iter().flat_map(|task| &task.steps).map(|step| step.lane).collect();
+    if lanes.is_empty() {
+        return Ok(());
+    }
     let insert = sql!("insert into holdoff_steps (task, step, lane, policy, state, format, due_at, created_at, delay_us,
-            waiting, parents, children, name, destination, trace, payload)
+            waiting, parents, children, name, destination, trace, payload, expires_at)
         select unhex(value ->> 0), value ->> 1, value ->> 2, value ->> 3, iif(value ->> 6 = 0, {ready}, {blocked}), value ->> 4,
             ?2 + (value ->> 5), ?2, value ->> 5, value ->> 6, value ->> 6, value ->> 7, value ->> 8, value ->> 9,
-            value ->> 10, unhex(value ->> 11)
-        from json_each(?1)");
-    sqlx::query(insert).bind(rows.finish()).bind(now).execute(tx).await?;
-    Ok(())
+            value ->> 10, unhex(value ->> 11), ?2 + (value ->> 12)
+        from json_each(?1)
+        where (select count(*) from holdoff_lanes where id in (select value from json_each(?3)) and retired_at is null)
+            = json_array_length(?3)");
+    let lanes = serde_json::json!(lanes).to_string();
+    let inserted = sqlx::query(insert).bind(rows.finish()).bind(now).bind(lanes).execute(tx).await?;
+    if inserted.rows_affected() == 0 { Err(Error::LaneRemoved) } else { Ok(()) }
 }
 
 async fn insert_edges(tx: &mut SqliteConnection, tasks: &[&NewTask]) -> Result<()> {

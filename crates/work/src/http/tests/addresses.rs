@@ -28,7 +28,10 @@ async fn pair(first: String) -> (Server, Server) {
 
 fn is_private_fault(fault: &Fault) {
     assert_eq!(class(fault), Class::Permanent, "{fault}");
-    assert_eq!(fault.message(), "moody.example is a private address, and http.deny_private is set");
+    assert_eq!(
+        fault.message(),
+        "moody.example is a private address, and http.deny_private is set: list its network or host under http.allow"
+    );
 }
 
 #[tokio::test]
@@ -36,7 +39,7 @@ async fn a_rebound_name_does_not_reach_a_private_address() {
     static ASKED: AtomicUsize = AtomicUsize::new(0);
     let names: ResolveFn = |_| Box::pin(async { Ok(answers(&ASKED, &[&["127.0.0.1"], &["127.0.0.2"]])) });
     let (open, private) = pair(answer(200, "", "open")).await;
-    let runner = asking(&settings(), Some(all_but_the_servers), names);
+    let runner = resolving(&all_but_the_servers(), names);
     let step = HttpStep::get(format!("http://moody.example:{}/", open.address.port()));
     assert_eq!(run(&runner, &step).await.unwrap()["body"], "open");
     for _ in 0..3 {
@@ -55,7 +58,7 @@ async fn a_name_rebound_before_a_redirect_does_not_reach_a_private_address() {
     static ASKED: AtomicUsize = AtomicUsize::new(0);
     let names: ResolveFn = |_| Box::pin(async { Ok(answers(&ASKED, &[&["127.0.0.1"], &["127.0.0.2"]])) });
     let (open, private) = pair(answer(307, "Location: /again\r\n", "")).await;
-    let runner = asking(&settings(), Some(all_but_the_servers), names);
+    let runner = resolving(&all_but_the_servers(), names);
     let step = HttpStep::get(format!("http://moody.example:{}/", open.address.port()));
     is_private_fault(&fault(&runner, &step).await);
     assert_eq!((open.calls(), private.calls()), (1, 0));
@@ -68,7 +71,7 @@ async fn private_addresses_of_a_name_are_skipped() {
     static ASKED: AtomicUsize = AtomicUsize::new(0);
     let names: ResolveFn = |_| Box::pin(async { Ok(answers(&ASKED, &[MIXED])) });
     let (open, private) = pair(answer(200, "", "open")).await;
-    let runner = asking(&settings(), Some(all_but_the_servers), names);
+    let runner = resolving(&all_but_the_servers(), names);
     let step = HttpStep::get(format!("http://moody.example:{}/", open.address.port()));
     for _ in 0..3 {
         assert_eq!(run(&runner, &step).await.unwrap()["body"], "open");
@@ -82,14 +85,61 @@ fn moved(to: &str) -> String {
 
 #[tokio::test]
 async fn a_redirect_is_followed_with_the_body() {
+    let server = Server::start(|seen, stream| {
+        let is_first = seen.line.starts_with("POST /?q=hush");
+        respond(stream, if is_first { moved("/there") } else { answer(200, "", "here") })
+    })
+    .await;
+    let step = HttpStep::post(server.url("/?q=hush")).json(&1).header("x-own", "1");
+    assert_eq!(run(&runner(&settings()), &step).await.unwrap()["body"], "here");
+    let seen = server.seen().remove(1);
+    assert_eq!((seen.line.as_str(), seen.body.as_str()), ("POST /there HTTP/1.1", "1"));
+    assert!(seen.headers.contains_key("idempotency-key") && seen.headers.contains_key("x-own"), "{seen:?}");
+    assert_eq!(seen.headers.get("referer"), None);
+}
+
+/// A destination cannot pass the step's headers and body on to another one.
+#[tokio::test]
+async fn a_redirect_to_another_origin_carries_nothing_of_the_step() {
     let target = Server::saying(answer(200, "", "here")).await;
     let server = Server::saying(moved(&target.url("/there"))).await;
-    let output = run(&runner(&settings()), &HttpStep::post(server.url("/?q=hush")).json(&1)).await.unwrap();
-    assert_eq!(output["body"], "here");
+    let step = HttpStep::post(server.url("/")).json(&"hush").header("x-own", "hush");
+    assert_eq!(run(&runner(&settings()), &step).await.unwrap()["body"], "here");
     let seen = target.seen().remove(0);
-    assert_eq!(seen.body, "1");
-    assert!(seen.headers.contains_key("idempotency-key"));
-    assert_eq!(seen.headers.get("referer"), None);
+    assert!(!format!("{seen:?}").contains("hush"), "the other origin received {seen:?}");
+    assert!(
+        seen.headers.contains_key("idempotency-key") && !seen.headers.contains_key("content-type"),
+        "{seen:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_post_becomes_a_get_where_the_status_says_so() {
+    for (status, line) in [(301, "GET"), (302, "GET"), (303, "GET"), (307, "POST"), (308, "POST")] {
+        let server = Server::start(move |seen, stream| {
+            let moved = answer(status, "Location: /there\r\n", "");
+            respond(stream, if seen.line.contains(" / ") { moved } else { answer(200, "", "") })
+        })
+        .await;
+        run(&runner(&settings()), &HttpStep::post(server.url("/")).json(&1)).await.unwrap();
+        let seen = server.seen().remove(1);
+        assert!(seen.line.starts_with(line), "{status}: {}", seen.line);
+        assert_eq!(seen.body.is_empty(), line == "GET", "{status}");
+    }
+}
+
+/// A metadata service is refused whatever the settings permit.
+#[tokio::test]
+async fn link_local_addresses_are_always_refused() {
+    let names: ResolveFn = |_| Box::pin(async { Ok(vec!["169.254.169.254:0".parse().unwrap()]) });
+    let settings = HttpSettings { allow: vec!["0.0.0.0/0".into(), "moody.example".into()], ..settings() };
+    let runner = resolving(&settings, names);
+    let server = Server::saying(moved("http://169.254.169.254/latest/meta-data")).await;
+    for url in ["http://moody.example/", "http://[fe80::1]/", "http://169.254.169.254/", &server.url("/")] {
+        let fault = fault(&runner, &HttpStep::get(url).timeout(Duration::from_secs(2))).await;
+        assert_eq!(class(&fault), Class::Permanent, "{url}: {fault}");
+        assert!(fault.message().contains("link-local"), "{url}: {fault}");
+    }
 }
 
 #[tokio::test]
@@ -133,17 +183,16 @@ async fn private_addresses_are_unreachable() {
         respond(stream, moved(&format!("http://{host}:{port}/")))
     })
     .await;
-    let runner = guarded(&settings(), Some(all_but_the_servers));
+    let runner = runner(&all_but_the_servers());
     assert_eq!(run(&runner, &HttpStep::get(server.url("/127.0.0.1"))).await.unwrap()["body"], "private");
     for host in ["127.0.0.2", "2130706434", "[::1]", "[::ffff:127.0.0.2]", "169.254.169.254"] {
         let direct = fault(&runner, &HttpStep::get(format!("http://{host}:{port}/"))).await;
         let redirected = fault(&runner, &HttpStep::get(server.url(&format!("/{host}")))).await;
         for fault in [direct, redirected] {
             assert_eq!(class(&fault), Class::Permanent, "{fault}");
-            assert!(
-                fault.message().ends_with("is a private address, and http.deny_private is set"),
-                "{fault}"
-            );
+            let why =
+                if host.starts_with("169.254") { "is a link-local address" } else { "is a private address" };
+            assert!(fault.message().contains(why), "{fault}");
         }
     }
     assert_eq!(target.calls(), 1);
@@ -152,10 +201,10 @@ async fn private_addresses_are_unreachable() {
 #[tokio::test]
 async fn a_name_with_a_private_address_is_refused() {
     let target = Server::saying(answer(200, "", "private")).await;
-    let settings = HttpSettings { deny_private: true, ..settings() };
+    let settings = HttpSettings { deny_private: Some(true), ..settings() };
     let runner = HttpRunner::new(&settings, ClassMap::new()).unwrap();
     let fault = fault(&runner, &HttpStep::get(format!("http://localhost:{}/", target.address.port()))).await;
     assert_eq!(class(&fault), Class::Permanent);
-    assert_eq!(fault.message(), "localhost is a private address, and http.deny_private is set");
+    assert!(fault.message().starts_with("localhost is a private address"), "{fault}");
     assert_eq!(target.calls(), 0);
 }

@@ -121,6 +121,21 @@ async fn a_token_that_cannot_be_renewed_is_used_until_it_expires() {
     assert_eq!(failed.message(), reason);
 }
 
+/// An API that expects its key in a header of its own: the key is a credential all the same, and no part of the step.
+#[tokio::test]
+async fn a_token_is_sent_in_the_header_of_its_credential() {
+    let api = Server::start(|seen, stream| {
+        let key = seen.headers.get("x-api-key").cloned().unwrap_or_default();
+        respond(stream, answer(200, "", &format!("{key} {}", seen.headers.contains_key("authorization"))))
+    })
+    .await;
+    let (_folder, settings) =
+        with_credential(|token| Credential::Token { token, header: Some("X-Api-Key".into()) });
+    let output = run(&runner(&settings), &HttpStep::get(api.url("/")).credential("shop")).await.unwrap();
+    assert_eq!(api.seen()[0].headers["x-api-key"], SECRET);
+    assert_eq!(output["body"], "[credential] false", "an echoed key is redacted");
+}
+
 #[tokio::test]
 async fn a_secret_is_exchanged_for_a_token() {
     let (tokens, api) = (token_endpoint("").await, protected_api("token-1").await);
@@ -135,7 +150,7 @@ async fn a_secret_is_exchanged_for_a_token() {
 #[tokio::test]
 async fn a_rejected_token_is_read_from_its_file_again() {
     let api = protected_api("rotated").await;
-    let (folder, settings) = with_credential(|token| Credential::Token { token });
+    let (folder, settings) = with_credential(|token| Credential::Token { token, header: None });
     let runner = runner(&settings);
     let payload = HttpStep::post(api.url("/")).credential("shop").payload().unwrap();
     let refused = runner.run(&context(1), &payload).await.unwrap_err();
@@ -151,7 +166,7 @@ async fn an_echoed_secret_is_not_stored() {
         respond(stream, answer(status, "X-Echo: 1\r\n", &format!("{:?}", seen.headers)))
     })
     .await;
-    let (_folder, settings) = with_credential(|token| Credential::Token { token });
+    let (_folder, settings) = with_credential(|token| Credential::Token { token, header: None });
     let runner = runner(&settings);
     let output = run(&runner, &HttpStep::get(api.url("/good")).credential("shop")).await.unwrap();
     assert!(!output.to_string().contains(SECRET), "{output}");
@@ -166,7 +181,7 @@ async fn a_credential_is_not_sent_to_a_redirected_host() {
     let target = Server::saying(answer(200, "", "")).await;
     let to = format!("Location: {}\r\n", target.url("/"));
     let server = Server::saying(answer(307, &to, "")).await;
-    let (_folder, settings) = with_credential(|token| Credential::Token { token });
+    let (_folder, settings) = with_credential(|token| Credential::Token { token, header: None });
     run(&runner(&settings), &HttpStep::get(server.url("/")).credential("shop")).await.unwrap();
     assert_eq!(target.seen()[0].headers.get("authorization"), None);
 }
@@ -210,7 +225,7 @@ async fn a_credential_for_another_host_is_not_sent() {
 async fn a_missing_credential_is_reported_and_nothing_is_sent() {
     let api = Server::saying(answer(200, "", "")).await;
     let mut settings = settings();
-    let missing = |secret| Credential::Token { token: secret };
+    let missing = |secret| Credential::Token { token: secret, header: None };
     settings.credentials.insert("env".into(), missing(Secret::Env("HOLDOFF_TEST_NOT_SET".into())));
     settings.credentials.insert("file".into(), missing(Secret::File("/nowhere/at/all".into())));
     for name in ["env", "file"] {

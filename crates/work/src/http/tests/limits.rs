@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 
 use holdoff_policy::{BreakerOptions, BudgetOptions, Growth, Jitter, Policy};
+use holdoff_testbed::CONDITION_TIMEOUT;
 use tokio::sync::oneshot;
 
 use super::server::{Server, answer, respond};
@@ -112,6 +113,16 @@ async fn short_timeouts_do_not_open_the_breaker() {
     let patient = HttpStep::get(server.url("/slow")).timeout(Duration::from_millis(100));
     assert_eq!(class(&fault(&runner, &patient).await), Class::Timeout);
     busy(&fault(&runner, &HttpStep::get(server.url("/"))).await);
+}
+
+/// A step cannot hold a place for longer than the settings permit, even if it was stored with a longer timeout.
+#[tokio::test]
+async fn a_timeout_is_cut_to_the_maximum() {
+    let server = Server::start(|_, stream| super::server::hold(stream)).await;
+    let settings = HttpSettings { max_timeout: Duration::from_millis(100), ..settings() };
+    let step = HttpStep::get(server.url("/")).timeout(Duration::from_secs(3600));
+    let fault = tokio::time::timeout(CONDITION_TIMEOUT, fault(&runner(&settings), &step)).await.unwrap();
+    assert_eq!(fault.message(), format!("no complete response from {} within 100ms", server.address));
 }
 
 #[tokio::test]

@@ -7,10 +7,11 @@ use holdoff_work::{
     Action, AttemptOutcome, Error, Fault, Payload, Receipt, Step, StepFilter, StepState, Task,
 };
 use sqlx::{Connection as _, PgConnection};
+use tokio::task::JoinSet;
 
 use crate::conformance::test_store::{
-    MINUTE, TestStore, attempts, claim, claim_many, claimer, eventually, filter, ids, nothing_is_due,
-    on_every_store, on_shared_stores, step, submit, submit_many,
+    HOUR, MINUTE, TestStore, attempts, claim, claim_many, claimer, count, eventually, execute, filter, ids,
+    nothing_is_due, on_every_store, on_shared_stores, settings, step, submit, submit_many,
 };
 
 async fn a_claimer_claims_only_matching_steps(store: TestStore) {
@@ -237,6 +238,74 @@ async fn inputs_come_with_the_claim(store: TestStore) {
     assert_eq!(child.inputs()["a"].read::<i32>().unwrap(), 41);
 }
 
+/// The stores cannot represent every time.
+async fn snoozes_and_leases_last_at_most_a_year(store: TestStore) {
+    let year = 365 * 24 * HOUR;
+    let work = store.open().await;
+    let task = submit(&work, Task::new("mail")).await;
+    let claimer = claimer(&work, &["mail"]).await;
+    let lasts_a_year = async || {
+        let record = step(&work, task.step(0)).await;
+        let lasts = record.due_at.unwrap().since(record.last_attempted_at.unwrap());
+        assert!(lasts >= year && lasts < year + HOUR, "{lasts:?}");
+    };
+    let claimed = claimer.claim(1, Duration::MAX).await.unwrap().pop().unwrap();
+    lasts_a_year().await;
+    claimer.heartbeat(&claimed, Duration::MAX).await.unwrap();
+    lasts_a_year().await;
+    claimer.snooze(&claimed, Duration::MAX, "not now").await.unwrap();
+    lasts_a_year().await;
+}
+
+/// The lease is long: nothing is rescued here.
+async fn a_claim_whose_inputs_cannot_be_read_goes_back_at_once(store: TestStore) {
+    let work = store.open().await;
+    let graph = Task::graph().step("a", Step::new("one")).step("b", Step::new("two").after("a"));
+    let task = submit(&work, graph).await;
+    let (one, two) = (claimer(&work, &["one"]).await, claimer(&work, &["two"]).await);
+    one.complete(&claim(&one).await, Payload::json(&41).unwrap()).await.unwrap();
+    let (hide, show) = if store.is_postgres() {
+        ("alter table holdoff.done rename to hidden", "alter table holdoff.hidden rename to done")
+    } else {
+        ("alter table holdoff_done rename to hidden", "alter table hidden rename to holdoff_done")
+    };
+    execute(&store, hide).await;
+    let refused = two.claim(1, HOUR).await.unwrap_err();
+    execute(&store, show).await;
+    let record = step(&work, task.step(1)).await;
+    assert_eq!((record.state, record.failures, record.snoozes), (StepState::Ready, 0, 1), "{refused}");
+    assert_eq!(attempts(&work, task.step(1)).await[0].outcome, AttemptOutcome::Busy);
+    assert_eq!(claim(&two).await.inputs()["a"].read::<i32>().unwrap(), 41);
+}
+
+/// A trigger counts the claims, also those that find nothing. The node polls once an hour.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiting_claimers_share_their_looks_at_the_store() {
+    let store = TestStore::postgres();
+    let mut settings = settings();
+    settings.poll = HOUR;
+    let work = store.open_with(settings).await;
+    let count_looks = "create table looks (at timestamptz default now());
+        create function look() returns trigger language plpgsql as
+            $$ begin insert into looks default values; return null; end $$;
+        create trigger looks before update on holdoff.steps for each statement execute function look()";
+    execute(&store, count_looks).await;
+    let claimer = claimer(&work, &["mail"]).await;
+    let mut waiting = JoinSet::new();
+    for _ in 0..100 {
+        let claimer = claimer.clone();
+        waiting.spawn(async move { claimer.claim_within(1, MINUTE, MINUTE).await.unwrap() });
+    }
+    for _ in 0..3 {
+        submit(&work, Task::new("print")).await;
+        submit(&work, Task::new("mail")).await;
+        assert_eq!(waiting.join_next().await.unwrap().unwrap().len(), 1);
+    }
+    // A look that finds nothing is two statements.
+    let looks = count(&store, "select count(*) from looks").await;
+    assert!(looks < 50, "{looks} statements for 100 claimers and six notifications");
+}
+
 async fn many_steps_are_claimed_at_once(store: TestStore) {
     let work = store.open().await;
     submit_many(&work, 1500, || Task::new("mail")).await;
@@ -273,10 +342,13 @@ on_every_store!(
     a_busy_operation_does_not_starve_others_of_its_priority,
     inputs_come_with_the_claim,
     many_steps_are_claimed_at_once,
+    snoozes_and_leases_last_at_most_a_year,
 );
 
 mod shared {
-    use super::{nodes_share_due_steps, on_shared_stores};
+    use super::{
+        a_claim_whose_inputs_cannot_be_read_goes_back_at_once, nodes_share_due_steps, on_shared_stores,
+    };
 
-    on_shared_stores!(nodes_share_due_steps);
+    on_shared_stores!(nodes_share_due_steps, a_claim_whose_inputs_cannot_be_read_goes_back_at_once);
 }

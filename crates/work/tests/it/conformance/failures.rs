@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use holdoff_policy::{Class, Failure};
-use holdoff_work::{AttemptOutcome, Fault, Payload, Receipt, StepState, Task, TaskState};
+use holdoff_work::{
+    Action, AttemptOutcome, DelaySource, FailureReason, Fault, Payload, Receipt, StepFilter, StepState, Task,
+    TaskState,
+};
 
 use crate::conformance::test_store::{
     HOUR, MINUTE, SECOND, TestStore, attempts, claim, claimer, nothing_is_due, on_every_store, step, submit,
@@ -25,13 +28,36 @@ async fn a_failed_attempt_waits_by_its_policy(store: TestStore) {
 async fn retry_after_is_a_floor_of_the_wait(store: TestStore) {
     let work = store.open().await;
     let claimer = claimer(&work, &["mail"]).await;
-    for (policy, hint, wait) in
-        [("hourly", MINUTE, HOUR), ("hourly", 3 * HOUR, 3 * HOUR), ("quick", HOUR, HOUR)]
-    {
+    for (policy, hint, wait, source) in [
+        ("hourly", MINUTE, HOUR, DelaySource::Policy),
+        ("hourly", 3 * HOUR, 3 * HOUR, DelaySource::Server),
+        ("quick", HOUR, HOUR, DelaySource::Server),
+    ] {
         let task = submit(&work, Task::new("mail").policy(policy)).await;
         claimer.fail(&claim(&claimer).await, Fault::transient("x").retry_after(hint)).await.unwrap();
-        assert_eq!(attempts(&work, task.step(0)).await[0].delay, Some(wait), "{policy}, {hint:?}");
+        let attempt = &attempts(&work, task.step(0)).await[0];
+        assert_eq!((attempt.delay, attempt.retry_after), (Some(wait), Some(hint)), "{policy}, {hint:?}");
+        assert_eq!(attempt.delay_source, Some(source), "{policy}, {hint:?}");
     }
+}
+
+async fn a_retry_after_beyond_the_limit_fails_the_step(store: TestStore) {
+    let work = store.open().await;
+    let claimer = claimer(&work, &["mail"]).await;
+    let task = submit(&work, Task::new("mail")).await;
+    claimer.fail(&claim(&claimer).await, Fault::transient("x").retry_after(25 * HOUR)).await.unwrap();
+    let attempt = &attempts(&work, task.step(0)).await[0];
+    assert_eq!((attempt.retry_after, attempt.delay_source), (Some(25 * HOUR), None));
+    assert_eq!(attempt.reason, Some(FailureReason::RetryAfterTooLong));
+    let failed = StepFilter::step(task.step(0));
+    assert_eq!(step(&work, task.step(0)).await.reason, Some(FailureReason::RetryAfterTooLong));
+    // An operator's retry begins anew; a discarded step keeps its reason.
+    work.act(&failed, &Action::Retry).await.unwrap();
+    assert_eq!(step(&work, task.step(0)).await.reason, None);
+    claimer.fail(&claim(&claimer).await, Fault::permanent("x")).await.unwrap();
+    work.act(&failed, &Action::Discard).await.unwrap();
+    let record = step(&work, task.step(0)).await;
+    assert_eq!((record.state, record.reason), (StepState::Discarded, Some(FailureReason::Permanent)));
 }
 
 async fn a_permanent_failure_fails_the_step(store: TestStore) {
@@ -76,6 +102,7 @@ async fn all_exhausted_attempts_are_recorded(store: TestStore) {
     nothing_is_due(&claimer).await;
     let record = work.task(task).await.unwrap().unwrap();
     assert_eq!((record.steps[0].state, record.steps[0].failures), (StepState::Failed, 3));
+    assert_eq!(record.steps[0].reason, Some(FailureReason::Exhausted));
     let kept = &record.attempts;
     assert_eq!(kept.iter().map(|attempt| attempt.attempt).collect::<Vec<_>>(), [1, 2, 3]);
     assert_eq!(kept.iter().map(|attempt| attempt.token).collect::<Vec<_>>(), tokens);
@@ -127,7 +154,8 @@ async fn the_deadline_covers_all_attempts(store: TestStore) {
     }
     // Two seconds allow three waits of half a second.
     assert!((2..=4).contains(&attempts), "{attempts}");
-    assert_eq!(step(&work, task.step(0)).await.state, StepState::Failed);
+    let record = step(&work, task.step(0)).await;
+    assert_eq!((record.state, record.reason), (StepState::Failed, Some(FailureReason::Deadline)));
 }
 
 async fn the_deadline_begins_with_the_first_failed_attempt(store: TestStore) {
@@ -175,6 +203,7 @@ async fn an_endlessly_requeued_step_keeps_its_latest_attempts(store: TestStore) 
 on_every_store!(
     a_failed_attempt_waits_by_its_policy,
     retry_after_is_a_floor_of_the_wait,
+    a_retry_after_beyond_the_limit_fails_the_step,
     a_permanent_failure_fails_the_step,
     a_conflict_waits_for_an_operator,
     all_exhausted_attempts_are_recorded,

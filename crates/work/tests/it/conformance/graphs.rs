@@ -10,7 +10,8 @@ use holdoff_work::{
 };
 
 use crate::conformance::test_store::{
-    SECOND, TestStore, claim, claimer, ends, nothing_is_due, on_every_store, on_shared_stores, step, submit,
+    SECOND, TestStore, claim, claimer, ends, nothing_is_due, on_every_store, on_shared_stores, settings,
+    step, submit,
 };
 
 /// The number of runs of each step.
@@ -184,6 +185,38 @@ async fn a_child_delay_begins_with_the_last_parent(store: TestStore) {
     assert_eq!(claim(&claimer).await.step(), task.step(1));
 }
 
+/// A claim holds the inputs of its steps in memory.
+async fn a_join_of_too_large_inputs_fails_with_the_rule(store: TestStore) {
+    let work = store.open().await;
+    let claimer = claimer(&work, &["part", "join"]).await;
+    let names: Vec<String> = (0..17).map(|number| number.to_string()).collect();
+    let parts = names.iter().fold(Task::graph(), |task, name| task.step(name, Step::new("part")));
+    let join = names.iter().fold(Step::new("join"), Step::after);
+    let task = submit(&work, parts.step("join", join)).await;
+    for _ in &names {
+        let part = claim(&claimer).await;
+        claimer.complete(&part, Payload::bytes(vec![7; 256 * 1024])).await.unwrap();
+    }
+    nothing_is_due(&claimer).await;
+    let record = step(&work, task.step(17)).await;
+    assert_eq!((record.state, record.class.as_deref()), (StepState::Failed, Some("permanent")));
+    let message = record.message.unwrap();
+    assert!(message.contains("4456448 bytes") && message.contains("work.max_inputs"), "{message}");
+}
+
+async fn a_refused_join_runs_under_a_higher_limit(store: TestStore) {
+    let mut settings = settings();
+    settings.max_inputs = 7;
+    let (strict, work) = (store.open_with(settings).await, store.open().await);
+    let task =
+        submit(&work, Task::graph().step("a", Step::new("one")).step("b", Step::new("two").after("a"))).await;
+    let [one, two] = [claimer(&work, &["one"]).await, claimer(&work, &["two"]).await];
+    one.complete(&claim(&one).await, Payload::bytes("12345678")).await.unwrap();
+    nothing_is_due(&claimer(&strict, &["two"]).await).await;
+    assert_eq!(work.act(&StepFilter::task(task), &Action::Retry).await.unwrap(), 1);
+    assert_eq!(claim(&two).await.inputs()["a"], Payload::bytes("12345678"));
+}
+
 async fn a_chain_runs_in_order(store: TestStore) {
     let work = store.open().await;
     let order = Arc::new(Mutex::new(Vec::new()));
@@ -212,10 +245,17 @@ on_every_store!(
     cancelling_ends_all_steps_of_a_task,
     a_child_delay_begins_with_the_last_parent,
     a_chain_runs_in_order,
+    a_join_of_too_large_inputs_fails_with_the_rule,
 );
 
 mod shared {
-    use super::{four_nodes_finish_a_thousand_parents_of_one_child, on_shared_stores};
+    use super::{
+        a_refused_join_runs_under_a_higher_limit, four_nodes_finish_a_thousand_parents_of_one_child,
+        on_shared_stores,
+    };
 
-    on_shared_stores!(four_nodes_finish_a_thousand_parents_of_one_child);
+    on_shared_stores!(
+        four_nodes_finish_a_thousand_parents_of_one_child,
+        a_refused_join_runs_under_a_higher_limit,
+    );
 }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use holdoff_work::{
-    Action, Claimer, Fault, Payload, Settings, Step, StepFilter, StepState, Submitted, Task, TaskState, Work,
+    Action, Claimer, Error, Fault, InvalidTask, Payload, Settings, Step, StepFilter, StepState, Submitted,
+    Task, TaskState, Work,
 };
 
 use crate::conformance::test_store::{
@@ -193,10 +194,48 @@ async fn all_old_keys_are_pruned(store: TestStore) {
     assert_eq!(count(&store, keys).await, 0);
 }
 
-mod shared {
-    use super::{all_old_keys_are_pruned, on_shared_stores};
+/// A namespace may use ever new names, as long as few are in use at once. Another node has cached the old ones.
+async fn lanes_without_steps_are_removed(store: TestStore) {
+    let mut settings = forgetful();
+    settings.max_namespace_lanes = 2;
+    let (work, other) = (store.open_with(settings.clone()).await, store.open_with(settings.clone()).await);
+    let claimer = claimer(&work, &["a", "b", "c"]).await;
+    for operation in ["a", "b"] {
+        submit(&other, Task::new(operation)).await;
+        complete_one(&claimer).await;
+    }
+    let refused = work.submit(Task::new("c")).await.unwrap_err();
+    assert!(matches!(refused, Error::Invalid(InvalidTask::TooManyLanes { limit: 2, .. })), "{refused}");
+    prune(&work).await;
+    submit(&work, Task::new("c")).await;
+    complete_one(&claimer).await;
 
-    on_shared_stores!(all_old_keys_are_pruned);
+    // A lane that is used again stays. The others are deleted an hour later.
+    submit(&other, Task::new("b")).await;
+    let (later, lanes) = if store.is_postgres() {
+        (
+            "update holdoff.lanes set retired_at = retired_at - interval '2 hours'",
+            "select count(*) from holdoff.lanes",
+        )
+    } else {
+        (
+            "update holdoff_lanes set retired_at = retired_at - 7200000000",
+            "select count(*) from holdoff_lanes",
+        )
+    };
+    execute(&store, later).await;
+    prune(&store.open_with(settings).await).await;
+    assert_eq!(count(&store, lanes).await, 2, "b is in use, and c was retired just now");
+    submit(&other, Task::new("a")).await;
+    let mut run = [claim(&claimer).await, claim(&claimer).await].map(|step| step.operation().to_owned());
+    run.sort_unstable();
+    assert_eq!(run, ["a", "b"], "no step is lost with its lane");
+}
+
+mod shared {
+    use super::{all_old_keys_are_pruned, lanes_without_steps_are_removed, on_shared_stores};
+
+    on_shared_stores!(all_old_keys_are_pruned, lanes_without_steps_are_removed);
 }
 
 on_every_store!(

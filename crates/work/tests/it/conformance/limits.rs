@@ -44,6 +44,14 @@ async fn one_invalid_task_rejects_its_batch(store: TestStore) {
     assert!(matches!(unknown, InvalidTask::NoSuchPolicy { .. }));
     let year = Duration::from_secs(366 * 24 * 3600);
     assert!(matches!(refused(&work, Task::new("mail").delay(year)).await, InvalidTask::TooLong { .. }));
+    for task in [Task::new("mail").expires_in(year), Task::new("mail").delay(year).expires_in(year)] {
+        assert!(matches!(refused(&work, task).await, InvalidTask::TooLong { .. }));
+    }
+    for (delay, expires_in) in [(0, 0), (5, 5)] {
+        let task =
+            Task::new("mail").delay(Duration::from_secs(delay)).expires_in(Duration::from_secs(expires_in));
+        assert!(matches!(refused(&work, task).await, InvalidTask::ExpiresTooSoon { .. }));
+    }
     let kept = refused(&work, Task::new("mail").dedup("x").dedup_retention(year)).await;
     assert!(matches!(kept, InvalidTask::TooLong { .. }));
     assert!(list(&work, &filter(|_| ())).await.is_empty());

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use holdoff_work::{
-    AttemptOutcome, Context, Error, Fault, Payload, Receipt, Settings, StepRecord, StepState, Task, TaskId,
-    TaskState, Work, Worker,
+    Action, AttemptOutcome, Context, Error, FailureReason, Fault, Payload, Receipt, Settings, Step,
+    StepFilter, StepRecord, StepState, Task, TaskId, TaskState, Work, Worker,
 };
 
 use crate::conformance::test_store::{
-    MINUTE, SECOND, TestStore, attempts, claim, claim_many, claimer, ends, eventually, filter, list,
-    on_every_store, on_shared_stores, settings, step, submit, submit_many,
+    HOUR, MINUTE, SECOND, TestStore, attempts, claim, claim_many, claimer, ends, eventually, execute, filter,
+    list, nothing_is_due, on_every_store, on_shared_stores, settings, step, submit, submit_many,
 };
 
 /// A lease that is short, so that tests do not wait long for a rescue.
@@ -35,6 +35,46 @@ async fn rescued(work: &Work, task: TaskId, times: u32) -> StepRecord {
         (record.rescues >= times).then_some(record)
     };
     eventually("the step is rescued", look).await
+}
+
+/// The start-by times of all steps are moved into the past, so that nothing here depends on the time.
+async fn no_attempt_begins_after_the_start_by_time(store: TestStore) {
+    let work = store.open_with(hasty()).await;
+    let claimer = claimer(&work, &["mail", "print"]).await;
+    let mail = || Step::new("mail").policy("hourly").expires_in(HOUR);
+    let retried = submit(&work, Task::of(mail())).await;
+    claimer.fail(&claim(&claimer).await, Fault::transient("busy")).await.unwrap();
+    let behind = Task::graph().step("first", Step::new("print")).step("behind", mail().after("first"));
+    let behind = submit(&work, behind).await;
+    let fresh = submit(&work, Task::of(mail())).await;
+    let times = list(&work, &filter(|filter| filter.task = Some(fresh))).await.remove(0);
+    assert_eq!(times.expires_at.unwrap().since(times.created_at), HOUR);
+    let later = if store.is_postgres() {
+        "update holdoff.steps set expires_at = expires_at - interval '2 hours'"
+    } else {
+        "update holdoff_steps set expires_at = expires_at - 7200000000"
+    };
+    execute(&store, later).await;
+
+    let first = claim(&claimer).await;
+    assert_eq!(first.operation(), "print", "an expired step is not claimed");
+    nothing_is_due(&claimer).await;
+    assert_eq!(step(&work, behind.step(1)).await.state, StepState::Blocked);
+    claimer.complete(&first, Payload::empty()).await.unwrap();
+    let janitor = janitor(&work).await;
+    for (task, last, failures) in [(retried, 0, 1), (fresh, 0, 0), (behind, 1, 0)] {
+        ends(&work, task, TaskState::Failed).await;
+        let record = step(&work, task.step(last)).await;
+        assert_eq!((record.state, record.failures), (StepState::Failed, failures));
+        let why = (record.class.as_deref(), record.message.as_deref());
+        assert_eq!(why, (Some("timeout"), Some("the step was not started by its start-by time")));
+    }
+    janitor.shutdown().await;
+
+    // An operator who retries the step wants it to run.
+    assert_eq!(work.act(&StepFilter::task(fresh), &Action::Retry).await.unwrap(), 1);
+    claimer.complete(&claim(&claimer).await, Payload::empty()).await.unwrap();
+    ends(&work, fresh, TaskState::Succeeded).await;
 }
 
 async fn a_step_of_a_lost_worker_is_requeued(store: TestStore) {
@@ -103,6 +143,7 @@ async fn a_step_fails_after_too_many_rescues(store: TestStore) {
     }
     let record = step(&work, task.step(0)).await;
     assert!(record.message.unwrap().contains("its worker was lost too often"));
+    assert_eq!(record.reason, Some(FailureReason::TooManyRescues));
     assert!(record.ended_at.is_some());
     let outcomes: Vec<_> =
         attempts(&work, task.step(0)).await.iter().map(|attempt| attempt.outcome).collect();
@@ -180,7 +221,9 @@ on_every_store!(
 );
 
 mod shared {
-    use super::{concurrent_nodes_rescue_each_step_once, on_shared_stores};
+    use super::{
+        concurrent_nodes_rescue_each_step_once, no_attempt_begins_after_the_start_by_time, on_shared_stores,
+    };
 
-    on_shared_stores!(concurrent_nodes_rescue_each_step_once);
+    on_shared_stores!(concurrent_nodes_rescue_each_step_once, no_attempt_begins_after_the_start_by_time);
 }

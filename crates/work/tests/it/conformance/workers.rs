@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use holdoff_work::{
-    Action, AttemptOutcome, Context, Fault, Payload, StepFilter, StepState, Submitted, Task, TaskId,
+    Action, AttemptOutcome, Context, Fault, Payload, Step, StepFilter, StepState, Submitted, Task, TaskId,
     TaskState, Work, WorkerBuilder,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{Barrier, mpsc};
 
 use crate::conformance::test_store::{
     SECOND, TestStore, attempts, ends, eventually, execute, filter, ids, on_every_store, on_shared_stores,
@@ -203,11 +203,13 @@ async fn steps_start_when_they_are_due(store: TestStore) {
         }
     });
     let worker = worker.start().await.unwrap();
-    let retried = submit(&work, Task::new("flaky").policy("quick")).await;
-    let delayed = submit(&work, Task::new("flaky").policy("quick").delay(Duration::from_millis(500))).await;
-    for task in [retried, delayed] {
+    let flaky = || Step::new("flaky").policy("quick");
+    let delayed = || flaky().delay(Duration::from_millis(500));
+    let behind = Task::graph().step("first", flaky()).step("behind", delayed().after("first"));
+    for (task, last) in [(Task::of(flaky()), 0), (Task::of(delayed()), 0), (behind, 1)] {
+        let task = submit(&work, task).await;
         ends(&work, task, TaskState::Succeeded).await;
-        assert_eq!(step(&work, task.step(0)).await.failures, 2);
+        assert_eq!(step(&work, task.step(last)).await.failures, 2);
     }
     worker.shutdown().await;
 }
@@ -313,8 +315,14 @@ async fn one_bad_report_does_not_lose_its_neighbours(store: TestStore) {
     execute(&store, reject).await;
     let tasks = (0..100).map(|number| Task::new("mail").json(&number)).collect();
     let tasks: Vec<TaskId> = work.submit_all(tasks).await.unwrap().iter().map(Submitted::task).collect();
-    let worker = work.worker().handle("mail", |_: Context, number: u32| async move {
-        if number == 70 { Err(Fault::permanent("poison")) } else { Ok(()) }
+    // All runs end at once, so that the bad report has neighbours in its batch.
+    let barrier = Arc::new(Barrier::new(100));
+    let worker = work.worker().concurrency(100).handle("mail", move |_: Context, number: u32| {
+        let barrier = Arc::clone(&barrier);
+        async move {
+            barrier.wait().await;
+            if number == 70 { Err(Fault::permanent("poison")) } else { Ok(()) }
+        }
     });
     let worker = worker.start().await.unwrap();
     for (number, task) in tasks.iter().enumerate().filter(|(number, _)| *number != 70) {
