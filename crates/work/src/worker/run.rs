@@ -192,6 +192,8 @@ async fn until_stopped(
 ) -> ControlFlow<Option<Exit>, std::result::Result<Completion, Fault>> {
     let limit = shared.timeouts.get(step.operation()).copied();
     tokio::select! {
+        // A handler that waits for the cancellation sees it before it is dropped.
+        biased;
         handled = handled => ControlFlow::Continue(handled),
         // Another worker holds the step, or will; the store would reject a report.
         () = lease.lost.cancelled() => ControlFlow::Break(None),
