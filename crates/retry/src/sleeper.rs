@@ -92,8 +92,13 @@ impl Future for OnThread {
 }
 
 /// Counts the time from one moment for all sleepers of the process, so that they can share a breaker.
+///
+/// The moment is an hour before the first call: a runtime with paused time may have started before that call.
 fn since_epoch(now: Instant) -> Duration {
-    static EPOCH: LazyLock<Instant> = LazyLock::new(clock::now);
+    static EPOCH: LazyLock<Instant> = LazyLock::new(|| {
+        let now = clock::now();
+        now.checked_sub(Duration::from_secs(3600)).unwrap_or(now)
+    });
     now.saturating_duration_since(*EPOCH)
 }
 
