@@ -6,6 +6,7 @@ with head as (
         select l.id from holdoff.lanes l cross join lateral (
             select s.due_at from holdoff.steps s
             where s.lane = l.id and s.index_state = 1 and s.state = 1 and s.due_at <= (select clock_timestamp())
+                and (s.expires_at is null or s.expires_at > (select clock_timestamp()))
             order by s.due_at limit 1
         ) h
         where not l.paused
@@ -19,6 +20,7 @@ with head as (
     where s.ctid = any(array(
         select c.ctid from holdoff.steps c
         where c.lane = (select id from head) and c.index_state = 1 and c.state = 1 and c.due_at <= (select clock_timestamp())
+            and (c.expires_at is null or c.expires_at > (select clock_timestamp()))
         order by c.due_at limit :batch for update skip locked
     ))
     returning s.task, s.step, s.lease, s.ctid::text as place

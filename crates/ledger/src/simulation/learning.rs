@@ -270,7 +270,8 @@ fn a_change_that_the_next_leader_does_not_know_is_overtaken() {
 /// A message carries 4 MiB of entries; the later ones are sent as hashes.
 #[test]
 fn long_entries_are_fetched_in_limited_batches() {
-    let mut cluster = TestCluster::with_options(3, 4, Options { batch: 16, kept: 20, ..options() });
+    let mut cluster =
+        TestCluster::with_options(3, 4, Options { batch: 16, kept: 20, kept_bytes: 16 << 20, ..options() });
     cluster.pass(1_000_000);
     cluster.cut_off = vec![id(4)];
     let leader = cluster.leader();

@@ -113,7 +113,7 @@ mod tests {
     #[tokio::test]
     async fn claims_rescues_and_expiries_use_an_index() {
         let expired = plan(queue::EXPIRED_STEPS).await;
-        assert!(expired.contains("USING INDEX holdoff_steps_expires"), "{expired}");
+        assert!(expired.contains("USING COVERING INDEX holdoff_steps_expires"), "{expired}");
         for statement in [queue::HEAD, queue::CLAIM, queue::LOST] {
             let plan = plan(statement).await;
             assert!(

@@ -197,14 +197,14 @@ async fn keys_are_any_bytes(test_store: TestStore) {
     let mut other = long.clone();
     other[9_999] = 0;
     let all: [&[u8]; 6] = [&long, &other, b"\0", b"a\0b", b"'; drop table locks; --", "schlüssel".as_bytes()];
-    for namespace in ["default", "other\0"] {
+    for namespace in ["default", "other '"] {
         for bytes in all {
             let key = LockKey::new(namespace, bytes).unwrap();
             granted(&*store, &request(&key, 1)).await;
             assert_eq!(store.read(&key).await.unwrap().unwrap().key, key.readable());
         }
     }
-    let listing = ListQuery { namespace: Some("other\0".to_owned()), limit: 100, ..ListQuery::default() };
+    let listing = ListQuery { namespace: Some("other '".to_owned()), limit: 100, ..ListQuery::default() };
     assert_eq!(store.list(&listing).await.unwrap().len(), all.len());
 }
 
