@@ -313,12 +313,14 @@ async fn probes_always_get_a_place() {
     let (_folder, daemon) = small_daemon(150, false).await;
     let claim = json!({ "worker": "w", "operations": ["a"], "wait": "20s" }).to_string();
     let mut stalled = Vec::new();
-    for _ in 0..150 {
-        let mut stream = connect(&daemon).await;
-        stream.write_all(&post("/v1/workers/claim", claim.as_bytes())).await.unwrap();
-        stalled.push(stream);
-    }
-    let refused = async { while status(&raw(&daemon, &get("/v1/tasks")).await) != 503 {} };
+    // A connection whose claim the daemon has not read yet is idle and gives way to the next, so their number is not known.
+    let refused = async {
+        while stalled.len() < 100 || status(&raw(&daemon, &get("/v1/tasks")).await) != 503 {
+            let mut stream = connect(&daemon).await;
+            stream.write_all(&post("/v1/workers/claim", claim.as_bytes())).await.unwrap();
+            stalled.push(stream);
+        }
+    };
     tokio::time::timeout(CONDITION_TIMEOUT, refused).await.unwrap();
     for path in ["/healthz", "/readyz"] {
         assert_eq!(status(&raw(&daemon, &get(path)).await), 200, "{path}");

@@ -156,11 +156,11 @@ mod tests {
         };
         let tasks = notifications(&reports.each_ref(), &changed, &notify);
         let first = std::mem::take(&mut *told.lock());
-        let failed = |report: &Report, class: &str| {
-            (report.step, StepState::Failed, class.to_owned(), "why".to_owned())
+        let ended = |report: &Report, class: &str| {
+            (report.step, report.exit.state(), class.to_owned(), "why".to_owned())
         };
         assert_eq!(tasks.len(), 2);
-        assert_eq!(first, [failed(&reports[0], "permanent"), failed(&reports[2], "conflict")]);
+        assert_eq!(first, [ended(&reports[0], "permanent"), ended(&reports[2], "conflict")]);
         let (tasks, back) = rescued(&changed, LOST_TOO_OFTEN, &notify);
         assert_eq!(tasks.len(), 1);
         let told = told.into_inner();

@@ -82,7 +82,13 @@ impl<M: NodeMachine> Task<M> {
                 };
                 Some(MembershipChange::Add(self.key, mine))
             }
-            None => None,
+            // The node has moved before it has received its own row, so it must not wait for it: the other nodes send
+            // the entries to the old address.
+            None => {
+                let mut listed = self.listed_members.iter();
+                let has_moved = listed.any(|(key, member)| *key == self.key && member.address != address);
+                has_moved.then_some(MembershipChange::Move(self.key, address))
+            }
         }
     }
 

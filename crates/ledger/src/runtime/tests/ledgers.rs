@@ -250,6 +250,20 @@ async fn moves(test_node: &mut TestNode, other: &Node<DefaultMachine>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_moves_before_it_has_received_anything_is_reached() {
+    let (founder, mut reader) = (TestNode::new().await, TestNode::new().await);
+    let node = founder.host().create(NAME).unwrap();
+    admit(&node, reader.host().contact(), "reader", false).await;
+    reader.move_elsewhere().await;
+    reader.host().join(NAME, &[founder.host().contact()]).unwrap();
+    let index = submit(&node, 1).await;
+    let mut status = reader.node().await.watch_status();
+    let heard =
+        tokio::time::timeout(CONDITION_TIMEOUT, status.wait_for(|status| status.head.index >= index)).await;
+    assert!(heard.is_ok(), "the node received no entry at its new address");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_learner_is_reached_at_its_new_address() {
     let cluster = Cluster::new(3).await;
     let (founder, mut reader) = (&cluster.nodes[0], TestNode::new().await);
