@@ -121,3 +121,19 @@ impl fmt::Display for Fault {
 }
 
 impl std::error::Error for Fault {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_has_a_class_and_perhaps_a_credential_and_other_faults_have_neither() {
+        let failed = Fault::transient("why").with_credential(7);
+        assert_eq!(failed.failure().map(Failure::class), Some(Class::Transient));
+        assert_eq!((failed.credential(), failed.message(), &*failed.to_string()), (Some(7), "why", "why"));
+        for fault in [Fault::snooze(Duration::ZERO, ""), Fault::busy(Duration::ZERO, "")] {
+            let fault = fault.with_credential(7);
+            assert_eq!((fault.failure(), fault.credential()), (None, None));
+        }
+    }
+}

@@ -185,6 +185,12 @@ mod tests {
             assert_eq!(state.name().parse(), Ok(state));
         }
         assert_eq!(StepState::of_code(99), None);
+        for state in TaskState::ALL {
+            assert_eq!(state.to_string().parse(), Ok(state));
+        }
+        assert_eq!(StepState::Blocked.to_string(), "blocked");
+        let live = StepState::ALL.into_iter().filter(|state| state.is_live()).collect::<Vec<_>>();
+        assert_eq!(live, [StepState::Blocked, StepState::Ready, StepState::Running]);
     }
 
     #[test]

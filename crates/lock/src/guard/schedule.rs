@@ -133,6 +133,8 @@ mod tests {
         };
         let cancelled = add(10, 1);
         add(20, 10);
+        // The runner waits for the first task.
+        tokio::task::yield_now().await;
         add(5, 100);
         add(5, 100);
         assert_eq!(format!("{:?}", schedule.0.state.lock()), "ScheduleState { tasks: 4, .. }");
