@@ -227,7 +227,7 @@ impl From<holdoff_work::Error> for Problem {
                 Self::new(Kind::QueueFull, error.to_string()).retry_after(*retry_after)
             }
             // The store's message may name hosts and users, so only the log has it.
-            Error::Store { transient: true, .. } => {
+            Error::Store { transient: true, .. } | Error::Unresponsive { .. } => {
                 tracing::warn!(%error, "store did not answer");
                 Self::unavailable("the store did not answer in time; retry the request")
             }
@@ -330,6 +330,16 @@ impl IntoResponse for Problem {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use super::{Kind, Problem};
+
+    #[test]
+    fn a_call_that_a_store_did_not_answer_can_be_repeated() {
+        let problem = Problem::from(holdoff_work::Error::Unresponsive { after: Duration::from_secs(10) });
+        assert!(matches!(problem.kind, Kind::StoreUnavailable), "{}", problem.detail());
+    }
+
     /// Reads the names from this file's own table, so that a kind without documentation is found.
     #[test]
     fn every_problem_type_is_documented() {
