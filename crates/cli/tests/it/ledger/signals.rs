@@ -29,11 +29,11 @@ fn three() -> Cluster {
 
 fn http_request(access: &DaemonAccess, path: &str, body: Option<&Value>) -> (u16, Value) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(send(access.listen.clone(), path.to_owned(), body.cloned()))
+    runtime.block_on(send(reqwest::Client::new(), access.listen.clone(), path.to_owned(), body.cloned()))
 }
 
-async fn send(listen: String, path: String, body: Option<Value>) -> (u16, Value) {
-    let (client, url) = (reqwest::Client::new(), format!("http://{listen}{path}"));
+async fn send(client: reqwest::Client, listen: String, path: String, body: Option<Value>) -> (u16, Value) {
+    let url = format!("http://{listen}{path}");
     let request = match &body {
         Some(body) => client.post(url).json(body),
         None => client.get(url),
@@ -74,10 +74,16 @@ fn equal_signals_at_three_daemons_create_one_task_until_it_ends() {
     let accesses = cluster.accesses();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let answers: Vec<(u16, Value)> = runtime.block_on(async {
+        // A client of its own for each request takes the thread so long that the daemons close connections that wait
+        // for their first request.
+        let client = reqwest::Client::new();
         let requests = |access: &DaemonAccess| {
             let (listen, body) = (access.listen.clone(), signal("disk full"));
+            let path = "/v1/signals";
             (0..each)
-                .map(|_| tokio::spawn(send(listen.clone(), "/v1/signals".to_owned(), Some(body.clone()))))
+                .map(|_| {
+                    tokio::spawn(send(client.clone(), listen.clone(), path.to_owned(), Some(body.clone())))
+                })
                 .collect::<Vec<_>>()
         };
         let mut answers = Vec::new();
