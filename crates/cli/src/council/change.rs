@@ -44,9 +44,7 @@ pub(super) async fn remove(context: &CouncilContext<'_>, member: &str) -> Result
         Err(error) => {
             context.catch_up().await?;
             find_by_name(context, member).await?.ok_or_else(|| {
-                CommandError::Failed(format!(
-                    "no member has the name {member:?}, and it is not a public key: {error}"
-                ))
+                CommandError::Failed(format!("no member has the name {member:?}, and it is {error}"))
             })?
         }
     };

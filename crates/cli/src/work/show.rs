@@ -4,7 +4,9 @@ use std::io::Write;
 use std::time::Duration;
 
 use holdoff_server::TaskView;
-use holdoff_work::{AttemptRecord, Format, Moment, Payload, StepRecord, StepState, TaskId, TaskRecord};
+use holdoff_work::{
+    AttemptRecord, Format, Moment, ParseIdError, Payload, StepId, StepRecord, StepState, TaskId, TaskRecord,
+};
 
 use super::WorkContext;
 use crate::error::CommandError;
@@ -12,12 +14,18 @@ use crate::output::{self, Table, style, time};
 
 #[derive(clap::Args, Debug)]
 pub(super) struct ShowArgs {
-    /// Id of the task
+    /// Task, or a step of it as TASK/NUMBER
+    #[arg(value_name = "TASK", value_parser = task_of)]
     task: TaskId,
 
     /// Show payloads and outputs
     #[arg(long)]
     payloads: bool,
+}
+
+/// Reads the id of a task, also from the id of a step: `work list` prints those.
+fn task_of(text: &str) -> Result<TaskId, ParseIdError> {
+    if text.contains('/') { text.parse().map(|step: StepId| step.task) } else { text.parse() }
 }
 
 pub(super) async fn run(context: &WorkContext, args: &ShowArgs) -> Result<(), CommandError> {

@@ -101,7 +101,9 @@ pub enum Error {
     #[error("the device has stopped: {0}")]
     Stopped(#[source] Arc<dyn std::error::Error + Send + Sync>),
     /// No invitation has arrived.
-    #[error("no invitation has arrived within {0:?}: let a member add the key, and join again")]
+    #[error(
+        "no invitation has arrived within {0:?}: check the council's id, let a member of it add the key, and join again"
+    )]
     NotInvited(std::time::Duration),
     /// The device has reached its limit of concurrent requests. Nothing has changed.
     #[error("the device has reached its limit of concurrent requests: retry later")]

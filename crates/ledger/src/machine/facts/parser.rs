@@ -100,6 +100,7 @@ impl Parser<'_> {
                 let comparison = self.comparison()?;
                 Ok(Condition::Holds(left, comparison, self.expression()?))
             }
+            (Token::Sign("+"), _) => Err(self.unexpected("`=>` before the effects, or a condition")),
             _ => Err(self.unexpected(CONDITION)),
         }
     }

@@ -174,6 +174,7 @@ fn each_kind_of_mistake_has_its_own_message() {
     for (text, expected) in [
         ("", "goal:1:1: unexpected end of the goal"),
         ("all:", "goal:1:5: unexpected end of the goal"),
+        ("+p(1)", "goal:1:1: unexpected `+`\n  |\n1 | +p(1)\n  | ^ expected `=>` before the effects"),
         ("p(1) =>", "goal:1:8: unexpected end of the goal"),
         ("p(1), ", "goal:1:7: unexpected end of the goal"),
         ("p(1", "expected `,` and another value, or `)`"),
