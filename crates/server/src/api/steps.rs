@@ -35,8 +35,8 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(act::resolve))
 }
 
-/// The maximum number of steps on a page with payloads, each of which may be large.
-const MAX_WITH_PAYLOADS: u32 = 50;
+/// The maximum number of steps in a response with payloads, each of which may be large.
+pub(super) const MAX_WITH_PAYLOADS: u32 = 50;
 
 /// A filter and a page: one flat form, because numbers in a query cannot be read through `flatten`.
 #[derive(Deserialize, IntoParams)]

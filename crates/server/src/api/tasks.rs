@@ -17,6 +17,7 @@ use utoipa_axum::routes;
 use super::input::{HumanDuration, Query, TaskPath};
 use super::list::FilterForm;
 use super::list::{self, ListPage};
+use super::steps::MAX_WITH_PAYLOADS;
 use crate::access::Caller;
 use crate::app::App;
 use crate::problem::{Kind, Problem};
@@ -130,7 +131,7 @@ async fn tasks(
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct TaskQuery {
-    /// Whether to include payloads and outputs.
+    /// Whether to include payloads and outputs, of at most 50 steps.
     #[serde(default)]
     payloads: bool,
 }
@@ -147,8 +148,18 @@ async fn task(
 ) -> Result<Response, Problem> {
     // A task of another namespace is not found.
     let is_visible = |task: &TaskRecord| task.steps.iter().all(|step| caller.may_see(&step.namespace));
-    let record = if query.payloads { app.work.task(id).await? } else { app.work.task_outline(id).await? };
-    let Some(record) = record.filter(is_visible) else { return Err(no_such_task(id)) };
+    let mut record = app.work.task_outline(id).await?.filter(is_visible).ok_or_else(|| no_such_task(id))?;
+    if query.payloads {
+        let count = record.steps.len();
+        if count > MAX_WITH_PAYLOADS as usize {
+            let detail = format!(
+                "task {id} has {count} steps, and a response has the payloads of at most {MAX_WITH_PAYLOADS}: list them with \
+                 GET /v1/steps?task={id}&payloads=true"
+            );
+            return Err(Problem::new(Kind::InvalidQuery, detail));
+        }
+        record = app.work.task(id).await?.ok_or_else(|| no_such_task(id))?;
+    }
     Ok(Json(TaskView::new(&record)).into_response())
 }
 

@@ -210,6 +210,23 @@ async fn steps_run_in_order_and_payloads_are_shown_on_request() {
 }
 
 #[tokio::test]
+async fn the_payloads_of_a_large_task_are_listed_in_pages() {
+    let (_folder, place) = in_folder();
+    let daemon = Daemon::start(place).await;
+    let step = |number: u32| json!({ "name": number.to_string(), "operation": "parcel.ship", "payload": number, "delay": "1h" });
+    let steps: Vec<Value> = (0..51).map(step).collect();
+    let id = daemon.submit(&json!({ "steps": steps })).await;
+    let whole = answer(daemon.get(&format!("/v1/tasks/{id}")).await, 200).await;
+    assert_eq!(whole["steps"].as_array().unwrap().len(), 51);
+    let refused = answer(daemon.get(&format!("/v1/tasks/{id}?payloads=true")).await, 400).await;
+    let pages = format!("GET /v1/steps?task={id}&payloads=true");
+    assert!(refused["detail"].as_str().unwrap().ends_with(&pages), "{refused}");
+    let page = answer(daemon.get(&pages["GET ".len()..]).await, 200).await;
+    let items = page["items"].as_array().unwrap();
+    assert!(items.len() == 50 && items.iter().all(|step| step["payload"].is_number()), "{page}");
+}
+
+#[tokio::test]
 async fn the_same_dedup_key_is_the_same_task() {
     let (_folder, place) = in_folder();
     let daemon = Daemon::start(place).await;
