@@ -1,10 +1,13 @@
 //! All metrics of this crate: names, help texts, and the functions that record them.
 //!
-//! Label values are namespaces, of which operators choose a few, and constants of this crate; never a key.
+//! Label values are namespaces, up to a limit, and constants of this crate; never a key.
 
+use std::collections::HashSet;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use metrics::{counter, describe_counter, describe_histogram, histogram};
+use parking_lot::RwLock;
 
 use crate::wait::Backoff;
 use crate::{Error, LockKey};
@@ -22,6 +25,34 @@ const STORE_CLOCK_STEPS: &str = "holdoff_lock_store_clock_steps_total";
 
 /// The attempts with a label of their own. All later attempts share one label.
 const LABELLED: [&str; 9] = ["1", "2", "3", "4", "5", "6", "7", "8", "9"];
+
+/// The namespaces with series of their own. All further namespaces share one value: a client that may use all namespaces
+/// cannot exhaust the memory of the recorder, which never forgets a value.
+#[derive(Debug, Default)]
+struct Labels(RwLock<HashSet<String>>);
+
+impl Labels {
+    const MOST: usize = 1000;
+    const OTHER: &str = "other";
+
+    fn of<'a>(&self, namespace: &'a str) -> &'a str {
+        if self.0.read().contains(namespace) {
+            return namespace;
+        }
+        let mut known = self.0.write();
+        if known.len() < Self::MOST || known.contains(namespace) {
+            known.insert(namespace.to_owned());
+            namespace
+        } else {
+            Self::OTHER
+        }
+    }
+}
+
+fn namespace(key: &LockKey) -> String {
+    static LABELS: LazyLock<Labels> = LazyLock::new(Labels::default);
+    LABELS.of(key.namespace()).to_owned()
+}
 
 /// Registers the help text of every metric. Call it once, after the recorder is installed.
 pub fn describe() {
@@ -52,17 +83,17 @@ pub(crate) fn outcome(error: Option<&Error>) -> &'static str {
 }
 
 pub(crate) fn requested(key: &LockKey) {
-    counter!(ATTEMPTS, "namespace" => key.namespace().to_owned()).increment(1);
+    counter!(ATTEMPTS, "namespace" => namespace(key)).increment(1);
 }
 
 pub(crate) fn ended(key: &LockKey, outcome: &'static str, waited: Duration) {
-    counter!(ACQUISITIONS, "namespace" => key.namespace().to_owned(), "outcome" => outcome).increment(1);
-    histogram!(WAIT_SECONDS, "namespace" => key.namespace().to_owned(), "outcome" => outcome)
+    counter!(ACQUISITIONS, "namespace" => namespace(key), "outcome" => outcome).increment(1);
+    histogram!(WAIT_SECONDS, "namespace" => namespace(key), "outcome" => outcome)
         .record(waited.as_secs_f64());
 }
 
 pub(crate) fn held(key: &LockKey, held: Duration) {
-    histogram!(HOLD_SECONDS, "namespace" => key.namespace().to_owned()).record(held.as_secs_f64());
+    histogram!(HOLD_SECONDS, "namespace" => namespace(key)).record(held.as_secs_f64());
 }
 
 pub(crate) fn backed_off(backoff: Backoff) {
@@ -72,23 +103,38 @@ pub(crate) fn backed_off(backoff: Backoff) {
 }
 
 pub(crate) fn lost(key: &LockKey) {
-    counter!(LOST, "namespace" => key.namespace().to_owned()).increment(1);
+    counter!(LOST, "namespace" => namespace(key)).increment(1);
 }
 
 pub(crate) fn renewal_failed(key: &LockKey) {
-    counter!(RENEWALS_FAILED, "namespace" => key.namespace().to_owned()).increment(1);
+    counter!(RENEWALS_FAILED, "namespace" => namespace(key)).increment(1);
 }
 
 pub(crate) fn found_before_grant(key: &LockKey) {
-    counter!(FOUND_BEFORE_GRANT, "namespace" => key.namespace().to_owned()).increment(1);
+    counter!(FOUND_BEFORE_GRANT, "namespace" => namespace(key)).increment(1);
 }
 
 pub(crate) fn woken(key: &LockKey) {
-    counter!(WAKE_UPS, "namespace" => key.namespace().to_owned()).increment(1);
+    counter!(WAKE_UPS, "namespace" => namespace(key)).increment(1);
 }
 
 /// Counts a step of the store's clock.
 #[cfg(feature = "postgres")]
 pub(crate) fn store_clock_stepped(direction: &'static str) {
     counter!(STORE_CLOCK_STEPS, "direction" => direction).increment(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn namespaces_beyond_the_limit_share_a_series() {
+        let labels = Labels::default();
+        let names: Vec<String> = (0..=Labels::MOST).map(|number| number.to_string()).collect();
+        let (last, first) = names.split_last().unwrap();
+        assert!(first.iter().all(|name| labels.of(name) == name));
+        assert_eq!((labels.of(last), labels.of("another")), (Labels::OTHER, Labels::OTHER));
+        assert_eq!(labels.of("7"), "7", "a namespace keeps its series");
+    }
 }
