@@ -187,7 +187,8 @@ pub(crate) fn address(named: Option<&str>, config: Option<&Path>) -> Result<Daem
     let is_named = named.is_some();
     let text = named.map_or_else(|| configured_address(config), Ok)?;
     let wrong = |why: &str| CommandError::Usage(format!("invalid daemon URL {text:?}: {why}"));
-    let url = Url::parse(&text).map_err(|error| wrong(&error.to_string()))?;
+    let url = Url::parse(&text)
+        .map_err(|error| wrong(&format!("{error}; expected http://HOST:PORT or https://HOST:PORT")))?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err(wrong("expected http:// or https://"));
     }

@@ -99,7 +99,7 @@ pub enum Error {
     #[error("the link is closed: create a new one")]
     Closed,
     /// The server could not listen at the address.
-    #[error("cannot listen at {address}: {source}")]
+    #[error("cannot listen at {address}: {source}; choose an address of this machine and a free port")]
     Listen {
         /// The address.
         address: String,

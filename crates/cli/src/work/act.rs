@@ -38,9 +38,19 @@ pub(super) struct ResolveArgs {
 
 /// The target of a command: a task or one of its steps.
 #[derive(Clone, Copy, Debug)]
-enum Target {
+pub(super) enum Target {
     Task(TaskId),
     Step(StepId),
+}
+
+impl Target {
+    /// Returns the task, or that of the step.
+    pub(super) const fn task(self) -> TaskId {
+        match self {
+            Self::Task(task) => task,
+            Self::Step(step) => step.task,
+        }
+    }
 }
 
 impl std::str::FromStr for Target {

@@ -4,36 +4,36 @@ use std::io::Write;
 use std::time::Duration;
 
 use holdoff_server::TaskView;
-use holdoff_work::{
-    AttemptRecord, Format, Moment, ParseIdError, Payload, StepId, StepRecord, StepState, TaskId, TaskRecord,
-};
+use holdoff_work::{AttemptRecord, Format, Moment, Payload, StepRecord, StepState, TaskId, TaskRecord};
 
 use super::WorkContext;
+use super::act::Target;
 use crate::error::CommandError;
 use crate::output::{self, Table, style, time};
 
 #[derive(clap::Args, Debug)]
 pub(super) struct ShowArgs {
     /// Task, or a step of it as TASK/NUMBER
-    #[arg(value_name = "TASK", value_parser = task_of)]
-    task: TaskId,
+    #[arg(value_name = "TASK")]
+    target: Target,
 
     /// Show payloads and outputs
     #[arg(long)]
     payloads: bool,
 }
 
-/// Reads the id of a task, also from the id of a step: `work list` prints those.
-fn task_of(text: &str) -> Result<TaskId, ParseIdError> {
-    if text.contains('/') { text.parse().map(|step: StepId| step.task) } else { text.parse() }
-}
-
 pub(super) async fn run(context: &WorkContext, args: &ShowArgs) -> Result<(), CommandError> {
-    let ShowArgs { task: id, payloads } = *args;
+    let ShowArgs { target, payloads } = *args;
+    let id = target.task();
     let none = || CommandError::Failed(format!("there is no task {id}"));
     let work = &context.work;
     let task = if payloads { work.task(id).await? } else { work.task_outline(id).await? };
     let task = task.ok_or_else(none)?;
+    if let Target::Step(step) = target
+        && task.steps.iter().all(|one| one.id != step)
+    {
+        return Err(CommandError::Failed(format!("task {id} has no step {}", step.number)));
+    }
     let mut out = output::stdout();
     if context.json {
         let shown = serde_json::to_string(&TaskView::new(&task));

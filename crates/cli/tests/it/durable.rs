@@ -120,6 +120,11 @@ fn a_step_survives_a_killed_daemon() {
 
     let shown = holdoff(folder.path(), &["work", "show", &id]);
     assert!(text(&shown.stdout).contains("is running"), "{}", text(&shown.stdout));
+    // `work list` prints ids of steps.
+    let same = holdoff(folder.path(), &["work", "show", &format!("{id}/0")]);
+    assert_eq!(text(&same.stdout), text(&shown.stdout));
+    let other = holdoff(folder.path(), &["work", "show", &format!("{id}/1")]);
+    assert!(!other.status.success() && text(&other.stderr).contains("has no step 1"), "{other:?}");
     let daemon = Daemon::start(folder.path());
     assert_eq!(calls.recv_timeout(CONDITION_TIMEOUT), Ok(2), "the step is rescued");
     let task = loop {
