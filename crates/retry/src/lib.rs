@@ -21,7 +21,7 @@
 //! [`blocking`] does the same without an async runtime. [`requeue_after`] only computes the delay, for controllers that must not
 //! sleep; [`Backoff`] waits between the rounds of a loop. [`testing`] has scripted outcomes, fake time and chaos.
 //!
-//! The [guide](guide) has a page for each task, and pages for those who come from another library.
+//! The [`guide`] has a page for each task, and pages for those who come from another library.
 //!
 //! # Features
 //!
