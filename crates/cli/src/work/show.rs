@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use holdoff_server::TaskView;
-use holdoff_work::{AttemptRecord, Format, Moment, Payload, StepRecord, StepState, TaskId, TaskRecord};
+use holdoff_work::{AttemptRecord, Format, Moment, Payload, StepRecord, StepState, TaskRecord};
 
 use super::WorkContext;
 use super::act::Target;
