@@ -5,9 +5,9 @@
 //! good. Disks stall for longer than the dedup window lasts, machines are suspended for longer than a lease, and clients
 //! submit transactions again. Voters are added and removed, leaders transfer leadership, hints name any node, and history is
 //! tampered with in transit. Snapshots have several chunks, and both sides crash while a node receives one. In every
-//! other run leaders send entries that they have not stored yet. The simulation checks every applied entry,
-//! acknowledgement and answer against one replay. After healing all nodes must reach the same state and continue to
-//! commit.
+//! other run leaders send entries that they have not stored yet, and in half of the runs the size of the kept entries is
+//! limited, too. The simulation checks every applied entry, acknowledgement and answer against one replay. After healing
+//! all nodes must reach the same state and continue to commit.
 //!
 //! A failing seed is printed with the command that replays it. `HOLDOFF_SEEDS` sets the number of seeds.
 
@@ -100,7 +100,8 @@ pub(crate) fn run(seed: u64) -> Result<EventCounts, FailedRun> {
     let all_vote = rng.happens(0.35);
     let some = u32::try_from(rng.between(3, u64::from(nodes))).unwrap();
     let voters = if all_vote { nodes } else { some };
-    let plan = RunPlan { voters, voters_change, a_disk_is_lost, early: seed % 2 == 1 };
+    let (early, few_bytes_are_kept) = (seed % 2 == 1, seed % 4 >= 2);
+    let plan = RunPlan { voters, voters_change, a_disk_is_lost, early, few_bytes_are_kept };
     Oracle::begin(plan);
     let (link, storm) = (bad_link(&mut rng), STORM.draw(&mut rng, nodes, lost));
     let mut world: World<SimulatedNode> = World::new(seed, nodes, link);

@@ -35,8 +35,9 @@ pub(super) struct Packet {
 /// The content of a packet.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) enum Envelope {
-    /// The sender is reachable, and has applied the entries up to this head, after this recovery of the ledger.
-    PeerStatus(AppliedHead, Option<Refounding>),
+    /// The sender is reachable at this address, and has applied the entries up to this head, after this recovery of the
+    /// ledger.
+    PeerStatus { address: String, head: AppliedHead, refounded: Option<Refounding> },
     /// An encoded message of the core.
     Message(Bytes),
     /// A fragment of a message, in order, and whether it is the last one.
@@ -65,7 +66,7 @@ impl Envelope {
     pub(super) fn bytes(&self) -> usize {
         const OVERHEAD: usize = 64;
         match self {
-            Self::PeerStatus(..) => OVERHEAD,
+            Self::PeerStatus { address, .. } => OVERHEAD + address.len(),
             Self::Message(bytes) | Self::Fragment(_, bytes) | Self::Gossip(bytes) => OVERHEAD + bytes.len(),
         }
     }

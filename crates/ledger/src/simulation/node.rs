@@ -29,6 +29,8 @@ use crate::{
 const TICK_US: u64 = 20_000;
 /// The maximum duration of a write.
 const WRITE_US: u64 = 60_000;
+/// About as much as the kept entries have, so that the number of entries and the number of bytes are limits in turn.
+const KEPT_BYTES: usize = 1_300;
 
 pub(super) type TestMessage = MessageOf<KeyValue>;
 
@@ -165,7 +167,11 @@ impl SimHost for LedgerHost {
         let recovered = disk.chunks.recover(store);
         let (now_us, roll) = (boot.now_us(), boot.rng().roll());
         let mut options = options();
-        options.log.early = Oracle::with(|oracle| oracle.plan.early);
+        let plan = Oracle::with(|oracle| oracle.plan);
+        options.log.early = plan.early;
+        if plan.few_bytes_are_kept {
+            options.kept_bytes = KEPT_BYTES;
+        }
         let start =
             |recovered| FaultyLedger::new(me, options.clone(), TestNotary(me), recovered, now_us, roll);
         // An injected defect may have damaged the disk: the run fails, and the node goes on with an empty one.

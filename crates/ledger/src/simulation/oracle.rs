@@ -25,6 +25,8 @@ pub(super) struct RunPlan {
     pub(super) a_disk_is_lost: bool,
     /// Leaders send entries that they have not stored yet.
     pub(super) early: bool,
+    /// The number of bytes limits the kept entries, and not their number alone.
+    pub(super) few_bytes_are_kept: bool,
 }
 
 impl RunPlan {

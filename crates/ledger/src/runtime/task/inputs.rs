@@ -20,7 +20,10 @@ impl<M: NodeMachine> Task<M> {
             return;
         }
         match envelope {
-            Envelope::PeerStatus(head, refounded) => {
+            Envelope::PeerStatus { address, head, refounded } => {
+                if self.address_book.announce(&from, &address) {
+                    tracing::info!(namespace = %self.namespace, peer = %from, %address, "found a member at another address");
+                }
                 let status = PeerStatus { incarnation, head, at_us: clock::now_us() };
                 match refounded.cmp(&self.refounded) {
                     Ordering::Equal => self.handle_status(from, status),

@@ -30,15 +30,20 @@ impl<M: NodeMachine> Task<M> {
         }
     }
 
-    /// Sends this node's status to all members of a small ledger. In a large ledger only the leader receives it.
+    /// Sends this node's status to all members of a small ledger. In a large ledger only the leader receives it, or the
+    /// voters while this node knows no leader.
     fn send_status(&mut self) {
         let state = self.driver.core().state();
-        let envelope = Envelope::PeerStatus(AppliedHead::of(state), self.refounded);
+        let (address, head, refounded) = (self.address.clone(), AppliedHead::of(state), self.refounded);
+        let envelope = Envelope::PeerStatus { address, head, refounded };
         let others = self.address_book.members().into_iter().filter(|(key, _)| *key != self.key);
         let mut others: Vec<_> = others.collect();
         if others.len() >= SMALL_LEDGER && self.address_book.contains(&self.key) {
             let leader = self.driver.core().leader().and_then(|leader| self.address_book.key(leader));
-            others.retain(|(key, _)| Some(*key) == leader);
+            let votes = |key: &PublicKey, member: &LedgerMember| {
+                member.id(key).is_some_and(|id| state.voters().contains(id))
+            };
+            others.retain(|(key, member)| leader.map_or_else(|| votes(key, member), |leader| *key == leader));
         }
         for (key, member) in others {
             self.send_packet(&key, &member.address, self.packet(envelope.clone()));

@@ -283,6 +283,17 @@ async fn a_voter_is_reached_at_its_new_address() {
     }
 }
 
+/// The roster names the old address until a majority has committed the new one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_voter_without_whose_vote_there_is_no_majority_is_reached_at_its_new_address() {
+    let mut cluster = Cluster::new(3).await;
+    let leader = cluster.leader().await;
+    cluster.nodes[leader].kill();
+    let (moved, other) = ((leader + 1) % 3, (leader + 2) % 3);
+    let node = cluster.nodes[other].node().await;
+    moves(&mut cluster.nodes[moved], &node).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_node_receives_a_state_that_is_longer_than_a_message() {
     const ROWS: usize = 1100;

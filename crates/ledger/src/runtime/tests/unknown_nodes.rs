@@ -47,8 +47,8 @@ impl Liar {
         admit(node, contact.clone(), "liar", false).await;
         let (peers, id) = (Peers::new(key), NodeId::derive(contact.key.as_bytes(), incarnation));
         let liar = Self { peers, victim: test_node.host().contact(), node: node.clone(), id, incarnation };
-        let head = wire::AppliedHead::default();
-        liar.send(Envelope::PeerStatus(head, None));
+        let (address, head) = (contact.address, wire::AppliedHead::default());
+        liar.send(Envelope::PeerStatus { address, head, refounded: None });
         until("the roster has its incarnation", || async {
             let status = node.status().await.unwrap();
             status
