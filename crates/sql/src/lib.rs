@@ -26,3 +26,9 @@ pub mod sqlite;
 
 pub use error::{BackupError, Error, is_transient, without_password};
 pub use migration::{Component, Migration, SchemaChange};
+
+/// Returns a random duration between this and twice this, so that processes do not repeat a statement at the same time.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+fn jittered(delay: std::time::Duration) -> std::time::Duration {
+    delay + delay.mul_f64(fastrand::Rng::new().f64())
+}

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgListener, PgNotification, PgPoolOptions};
 use sqlx::{Acquire, AssertSqlSafe, Executor, PgConnection, Row};
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 pub use pool::{Pool, PoolOptions, Session, Transaction};
 
-use crate::{Component, Error, Migration, SchemaChange};
+use crate::{Component, Error, Migration, SchemaChange, jittered};
 
 /// The delay before listening again after a lost connection.
 const LISTEN_RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -47,7 +48,7 @@ const MAX_WAITED: Duration = Duration::from_secs(3600);
 ///
 /// If the future is dropped, the next call continues with the migration that has not ended.
 pub async fn migrate(connection: &mut PgConnection, component: &Component) -> Result<(), Error> {
-    let mut waited = Duration::ZERO;
+    let mut progressed_at = Instant::now();
     loop {
         // A store that hangs is no reason to wait without end.
         let outstanding =
@@ -63,7 +64,7 @@ pub async fn migrate(connection: &mut PgConnection, component: &Component) -> Re
         };
         let pause = match applied {
             Ok(Progress::Ended) => {
-                waited = Duration::ZERO;
+                progressed_at = Instant::now();
                 continue;
             }
             Ok(Progress::Elsewhere) => OTHER_PROCESS_DELAY,
@@ -76,11 +77,11 @@ pub async fn migrate(connection: &mut PgConnection, component: &Component) -> Re
             }
             Err(error) => return Err(error.into()),
         };
+        let waited = progressed_at.elapsed();
         if waited >= MAX_WAITED {
             return Err(Error::MigrationBlocked { version: migration.version, waited });
         }
-        waited += pause;
-        tokio::time::sleep(pause).await;
+        tokio::time::sleep(jittered(pause)).await;
     }
 }
 
@@ -207,7 +208,7 @@ pub fn listen(
             if let Err(error) = listen_once(options.clone(), channel, &notify).await {
                 tracing::debug!(%error, channel, "lost the listening connection; polling continues");
             }
-            tokio::time::sleep(LISTEN_RETRY_DELAY).await;
+            tokio::time::sleep(jittered(LISTEN_RETRY_DELAY)).await;
         }
     })))
 }

@@ -16,9 +16,9 @@ use sqlx::sqlite::{
 };
 use sqlx::{AssertSqlSafe, Sqlite, SqliteConnection, SqlitePool, Transaction};
 
-use crate::{Component, Error, SchemaChange, is_transient};
+use crate::{Component, Error, SchemaChange, is_transient, jittered};
 
-use clock::{StoreClock, jittered, monotonic};
+use clock::{StoreClock, monotonic};
 
 /// The longest time that a writer waits for another process.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);

@@ -140,7 +140,7 @@ impl<'t> Reader<'t> {
 
     /// Reads a duration, written as a text with a unit.
     pub fn duration(&mut self, value: &SpannedValue<'_>, what: &str) -> Option<Duration> {
-        let expected = "a duration in quotes, such as \"250ms\", \"1.5s\" or \"2m\"";
+        let expected = "a duration, such as \"250ms\", \"1.5s\" or \"2m\"";
         if let DeValue::Integer(number) = value.get_ref() {
             self.problem(value.span(), format!("{what} is a bare number, without a unit"))
                 .expected(format!("a duration in quotes, such as \"{0}ms\" or \"{0}s\"", number.as_str()));

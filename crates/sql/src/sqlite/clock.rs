@@ -9,7 +9,6 @@
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
-use fastrand::Rng;
 use holdoff_policy::as_micros_i64;
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -68,11 +67,6 @@ pub(super) fn monotonic() -> Duration {
     static START: OnceLock<Instant> = OnceLock::new();
     let start = *START.get_or_init(Instant::now);
     Instant::now().saturating_duration_since(start)
-}
-
-/// Returns a random duration between this and twice this.
-pub(super) fn jittered(delay: Duration) -> Duration {
-    delay + delay.mul_f64(Rng::new().f64())
 }
 
 #[cfg(test)]
