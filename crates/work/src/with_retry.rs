@@ -77,15 +77,41 @@ where
             within(limit, call(now))
         })
         .await;
-    retried.map_err(|failed| match failed.into_error() {
-        Some(error) => error,
-        None => Error::NotPossible("the call was not made".to_owned()),
-    })
+    // The deadline has ended the last attempt, which may have had its effect.
+    let timed_out = Error::Unresponsive { after: policy.deadline().unwrap_or(limit) };
+    retried.map_err(
+        |failed| if failed.timed_out() { timed_out } else { failed.into_error().unwrap_or(timed_out) },
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The call may have had its effect, so the error must not say that nothing has happened.
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_the_deadline_ends_is_a_timeout() {
+        let policy = for_callers();
+        for attempts in [1, 2] {
+            let calls = std::cell::Cell::new(0);
+            let outcome: Result<(), _> = with_retry(&policy, |_| {
+                calls.set(calls.get() + 1);
+                let hangs = calls.get() == attempts;
+                async move {
+                    if hangs {
+                        return std::future::pending().await;
+                    }
+                    Err(Error::Unresponsive { after: Duration::from_secs(1) })
+                }
+            })
+            .await;
+            let deadline = policy.deadline().unwrap();
+            assert!(
+                matches!(outcome, Err(Error::Unresponsive { after }) if after == deadline),
+                "{outcome:?}"
+            );
+        }
+    }
 
     #[test]
     fn the_policies_are_valid() {
