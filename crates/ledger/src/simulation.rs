@@ -100,8 +100,8 @@ pub(crate) fn run(seed: u64) -> Result<EventCounts, FailedRun> {
     let all_vote = rng.happens(0.35);
     let some = u32::try_from(rng.between(3, u64::from(nodes))).unwrap();
     let voters = if all_vote { nodes } else { some };
-    let (early, few_bytes_are_kept) = (seed % 2 == 1, seed % 4 >= 2);
-    let plan = RunPlan { voters, voters_change, a_disk_is_lost, early, few_bytes_are_kept };
+    let kept_bytes = if seed % 4 >= 2 { node::KEPT_BYTES } else { node::MANY_BYTES };
+    let plan = RunPlan { voters, voters_change, a_disk_is_lost, early: seed % 2 == 1, kept_bytes };
     Oracle::begin(plan);
     let (link, storm) = (bad_link(&mut rng), STORM.draw(&mut rng, nodes, lost));
     let mut world: World<SimulatedNode> = World::new(seed, nodes, link);

@@ -30,7 +30,13 @@ const TICK_US: u64 = 20_000;
 /// The maximum duration of a write.
 const WRITE_US: u64 = 60_000;
 /// About as much as the kept entries have, so that the number of entries and the number of bytes are limits in turn.
-const KEPT_BYTES: usize = 1_300;
+pub(super) const KEPT_BYTES: usize = 1_300;
+/// More than the entries of a run have.
+pub(super) const MANY_BYTES: usize = 1 << 20;
+/// The maximum number of entries in a message.
+const BATCH: usize = 8;
+/// The time after which a transaction without a result is given up.
+const RESULT_US: u64 = 900_000;
 
 pub(super) type TestMessage = MessageOf<KeyValue>;
 
@@ -74,20 +80,20 @@ pub(super) fn options() -> Options {
         log: log::Options {
             election_us: 250_000,
             heartbeat_us: 60_000,
-            batch: 8,
+            batch: BATCH,
             batch_bytes: 2_000,
             window: 24,
             window_bytes: 6_000,
             undecided: 24,
             early: false,
         },
-        result_us: 900_000,
+        result_us: RESULT_US,
         resend_us: 200_000,
         fetching: fetching.attempts(u32::MAX).build().unwrap(),
         pending: 64,
         kept: 12,
-        kept_bytes: 1 << 20,
-        max_state_bytes: 1 << 20,
+        kept_bytes: MANY_BYTES,
+        max_state_bytes: MANY_BYTES,
         snapshot_bytes: 64 << 20,
         chunk_bytes: 24,
         // At the rate of the simulation the window covers a few hundred milliseconds: less than a stall.
@@ -168,10 +174,7 @@ impl SimHost for LedgerHost {
         let (now_us, roll) = (boot.now_us(), boot.rng().roll());
         let mut options = options();
         let plan = Oracle::with(|oracle| oracle.plan);
-        options.log.early = plan.early;
-        if plan.few_bytes_are_kept {
-            options.kept_bytes = KEPT_BYTES;
-        }
+        (options.log.early, options.kept_bytes) = (plan.early, plan.kept_bytes);
         let start =
             |recovered| FaultyLedger::new(me, options.clone(), TestNotary(me), recovered, now_us, roll);
         // An injected defect may have damaged the disk: the run fails, and the node goes on with an empty one.
@@ -295,7 +298,7 @@ impl SimHost for LedgerHost {
     }
 
     fn combine(outputs: &mut Vec<OutputOf<KeyValue>>) {
-        coalesce_appends(outputs, options().log.batch);
+        coalesce_appends(outputs, BATCH);
     }
 
     /// Loses the unstored records, or the whole disk.
@@ -421,7 +424,7 @@ impl LedgerHost {
         let goal = some_goal(turn.rng());
         let submission = SubmissionId(Oracle::with(Oracle::new_submission));
         self.submissions.insert(submission, tx.id);
-        let deadline_us = turn.now_us() + options().result_us;
+        let deadline_us = turn.now_us() + RESULT_US;
         turn.step(Input::Submit { submission, tx, goal, deadline_us });
     }
 
@@ -468,7 +471,7 @@ impl LedgerHost {
         let healed_us = now_us.saturating_sub(super::FAULTS_US);
         let birth = Oracle::with(|oracle| oracle.ended(self.me, tx_id, outcome));
         let Outcome::Unknown { absent_through } = outcome else { return };
-        let is_late = healed_us > 2 * options().result_us;
+        let is_late = healed_us > 2 * RESULT_US;
         Oracle::with(|oracle| oracle.count("unknown after healing", u64::from(is_late)));
         if now_us >= QUIET_US {
             return;

@@ -25,8 +25,8 @@ pub(super) struct RunPlan {
     pub(super) a_disk_is_lost: bool,
     /// Leaders send entries that they have not stored yet.
     pub(super) early: bool,
-    /// The number of bytes limits the kept entries, and not their number alone.
-    pub(super) few_bytes_are_kept: bool,
+    /// The maximum size of the kept entries.
+    pub(super) kept_bytes: usize,
 }
 
 impl RunPlan {
@@ -75,7 +75,9 @@ impl Oracle {
     }
 
     pub(super) fn count(&mut self, name: &'static str, times: u64) {
-        *self.counts.entry(name).or_default() += times;
+        if times > 0 {
+            *self.counts.entry(name).or_default() += times;
+        }
     }
 
     pub(super) fn heal(&mut self) {
