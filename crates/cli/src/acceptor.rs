@@ -10,7 +10,7 @@ use clap::ValueHint;
 use holdoff_council::NodeId;
 use holdoff_council::acceptor::{AcceptorService, Settings};
 
-use crate::args::{GlobalArgs, path_value, with_default};
+use crate::args::{GlobalArgs, parse_listen_address, path_value, with_default};
 use crate::config::{FlagValue, load_config};
 use crate::error::CommandError;
 use crate::output;
@@ -26,6 +26,7 @@ pub(crate) struct AcceptorArgs {
     #[arg(
         long,
         value_name = "ADDR",
+        value_parser = parse_listen_address,
         help = with_default("Address to listen on; port 0 selects a free port", Settings::default().listen)
     )]
     listen: Option<SocketAddr>,

@@ -1,5 +1,6 @@
 //! The arguments that several commands share.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
@@ -53,6 +54,15 @@ impl StoreArgs {
             ("server.data", "--data", self.data.as_deref().map(path_value)),
         ])
     }
+}
+
+/// Parses the address and the port that a process listens on.
+pub(crate) fn parse_listen_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        // A port alone is the most frequent mistake.
+        let port = text.trim_start_matches(':').parse().unwrap_or(7070_u16);
+        format!("expected an IP address and a port, such as 127.0.0.1:{port} or [::1]:{port}")
+    })
 }
 
 /// Returns a path as a value of the configuration.

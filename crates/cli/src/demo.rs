@@ -27,7 +27,7 @@ use tempfile::TempDir;
 
 pub(crate) use workers::{DemoWorkerArgs, run_worker};
 
-use crate::args::{GlobalArgs, with_default};
+use crate::args::{GlobalArgs, parse_listen_address, with_default};
 use crate::config::Config;
 use crate::error::{CommandError, EXIT_INTERRUPTED};
 use crate::output::time;
@@ -55,6 +55,7 @@ pub(crate) struct DemoArgs {
     #[arg(
         long,
         value_name = "ADDR",
+        value_parser = parse_listen_address,
         help = with_default("Loopback address to listen on", format_args!("{}, or a free port if it is in use", Options::LISTEN))
     )]
     listen: Option<SocketAddr>,

@@ -14,7 +14,7 @@ use holdoff_server::{LogFormat, Options, Reload, Server, Shutdown, StoreUrl};
 
 pub(crate) use log::start as start_log;
 
-use crate::args::{GlobalArgs, StoreArgs, path_value, with_default};
+use crate::args::{GlobalArgs, StoreArgs, parse_listen_address, path_value, with_default};
 use crate::config::{self, Config, FlagValue, load_config};
 use crate::error::CommandError;
 use crate::output;
@@ -26,6 +26,7 @@ pub(crate) struct ServeArgs {
     #[arg(
         long,
         value_name = "ADDR",
+        value_parser = parse_listen_address,
         help = with_default(
             "Address to listen on; a non-loopback address requires --require-token, and port 0 selects a free port",
             Options::LISTEN

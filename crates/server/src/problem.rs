@@ -270,7 +270,7 @@ impl From<holdoff_ledger::runtime::Error> for Problem {
     fn from(error: holdoff_ledger::runtime::Error) -> Self {
         use holdoff_ledger::runtime::Error;
         let kind = match &error {
-            Error::UnknownLedger(_) => Kind::UnknownLedger,
+            Error::UnknownLedger { .. } => Kind::UnknownLedger,
             Error::NoLeader(_) => {
                 return Self::new(Kind::NoQuorum, error.to_string()).retry_after(jittered_retry_after());
             }

@@ -23,9 +23,16 @@ pub enum Error {
     InUse(PathBuf),
     /// The ledger does not exist here. Nothing has changed.
     #[error(
-        "there is no ledger `{0}` here: create it (`holdoff ledger init`) or join it (`holdoff ledger join`)"
+        "there is no ledger `{name}` in {}: create it (`holdoff ledger init`), join it (`holdoff ledger join`), or use \
+         another directory (--data)",
+        data.display()
     )]
-    UnknownLedger(String),
+    UnknownLedger {
+        /// The name of the ledger.
+        name: String,
+        /// The directory of the node.
+        data: PathBuf,
+    },
     /// The ledger already exists here. Nothing has changed.
     #[error("the ledger `{0}` already exists here: use it, or choose another namespace or directory")]
     AlreadyExists(String),

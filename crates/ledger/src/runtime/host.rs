@@ -90,11 +90,16 @@ fn open_store(data: &Path, namespace: &str) -> Result<(SecretKey, Store), Error>
     Ok((SecretKey::load_or_create(data.join(KEY))?, Store::open(&path)?))
 }
 
+/// Returns the error for a ledger that does not exist in this directory.
+pub(super) fn unknown(data: &Path, namespace: &str) -> Error {
+    Error::UnknownLedger { name: namespace.to_owned(), data: data.to_owned() }
+}
+
 /// Opens the store of a ledger that exists in this directory.
 pub(super) fn open_existing(data: &Path, namespace: &str) -> Result<(SecretKey, Store), Error> {
     let path = path(data, namespace)?;
     if !path.exists() {
-        return Err(Error::UnknownLedger(namespace.to_owned()));
+        return Err(unknown(data, namespace));
     }
     Ok((SecretKey::load_or_create(data.join(KEY))?, Store::open(&path)?))
 }
@@ -172,7 +177,7 @@ impl<M: NodeMachine> Host<M> {
         let store = self.state.new_store(namespace)?;
         new_ledger(&self.state.key, &store)?;
         HostState::start_ledger(&self.state, namespace, store)?;
-        self.ledger(namespace).ok_or_else(|| Error::UnknownLedger(namespace.to_owned()))
+        self.ledger(namespace).ok_or_else(|| unknown(&self.state.settings.data, namespace))
     }
 
     /// Joins the ledger with this name through the given members, as soon as one of them has added this node.
@@ -233,7 +238,7 @@ impl<M: NodeMachine> Host<M> {
             }
         };
         let node = clock::within(within, known).await.ok().flatten();
-        node.ok_or_else(|| Error::UnknownLedger(namespace.to_owned()))
+        node.ok_or_else(|| unknown(&self.state.settings.data, namespace))
     }
 
     /// Stops all ledgers. When this returns, another process may open them. Not cancel-safe: after a cancellation the
@@ -304,7 +309,7 @@ impl<M: NodeMachine> HostState<M> {
         namespace: &str,
         store: Store,
     ) -> Result<impl Future<Output = ()> + Send + 'static + use<M>, Error> {
-        let info = store.ledger_info()?.ok_or_else(|| Error::UnknownLedger(namespace.to_owned()))?;
+        let info = store.ledger_info()?.ok_or_else(|| unknown(&self.settings.data, namespace))?;
         let (incarnation, address_book) = (store.incarnation(), Arc::new(AddressBook::default()));
         let parts = TaskParts {
             namespace: namespace.to_owned(),

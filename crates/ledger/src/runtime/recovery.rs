@@ -87,7 +87,7 @@ struct StoppedNode {
 impl StoppedNode {
     fn open(data: &Path, namespace: &str) -> Result<Self, Error> {
         let (key, store) = host::open_existing(data, namespace)?;
-        let info = store.ledger_info()?.ok_or_else(|| Error::UnknownLedger(namespace.to_owned()))?;
+        let info = store.ledger_info()?.ok_or_else(|| host::unknown(data, namespace))?;
         let mut recovered = store.recover(&info)?;
         let id = NodeId::derive(key.public().as_bytes(), store.incarnation());
         let accepted = match recovered.store.accepted() {
