@@ -7,6 +7,7 @@
 //! a tenth.
 
 mod contestant;
+mod crates;
 mod graphile;
 mod holdoff;
 mod pgbench;
@@ -105,7 +106,8 @@ pub(crate) fn rows() -> Vec<Row> {
         Entry::new(Role::Ours, holdoff::Holdoff),
         Entry::new(Role::Peer, graphile::Node { is_batched: true }),
         Entry::new(Role::Peer, graphile::Node { is_batched: false }),
-        Entry::new(Role::Peer, graphile::Rust),
+        Entry::new(Role::Peer, crates::GRAPHILE),
+        Entry::new(Role::Peer, crates::RIVER),
         Entry::new(Role::Ceiling(500), pgbench::Pgbench { batch: 500 }),
         Entry::new(Role::Ceiling(1000), pgbench::Pgbench { batch: 1000 }),
     ];

@@ -39,6 +39,8 @@ pub(super) struct Unfinished {
     pub(super) table: &'static str,
     /// The column that identifies jobs; it has an index and increases.
     pub(super) id: &'static str,
+    /// The condition that an unfinished job meets, in a table that keeps the others.
+    pub(super) condition: &'static str,
 }
 
 /// Returns the directory of the peers' files in the source tree.

@@ -48,7 +48,7 @@ impl Contestant for Holdoff {
     }
 
     fn unfinished(&self) -> Unfinished {
-        Unfinished { table: "holdoff.steps", id: "task" }
+        Unfinished { table: "holdoff.steps", id: "task", condition: "true" }
     }
 }
 

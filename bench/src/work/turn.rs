@@ -103,22 +103,23 @@ impl Database {
     }
 
     async fn left(&mut self) -> Result<i64, String> {
-        let query = format!("select count(*) from {}", self.unfinished.table);
+        let Unfinished { table, condition, .. } = self.unfinished;
+        let query = format!("select count(*) from {table} where {condition}");
         let answer = sqlx::query_scalar(AssertSqlSafe(query)).fetch_one(&mut self.connection).await;
         answer.map_err(|error| error.to_string())
     }
 
     /// Returns the last submitted job, which is among the last to be completed.
     async fn last(&mut self) -> Result<String, String> {
-        let Unfinished { table, id } = self.unfinished;
+        let Unfinished { table, id, .. } = self.unfinished;
         let query = format!("select {id}::text from {table} order by {id} desc limit 1");
         let answer = sqlx::query_scalar(AssertSqlSafe(query)).fetch_one(&mut self.connection).await;
         answer.map_err(|error| error.to_string())
     }
 
     async fn has(&mut self, job: &str) -> Result<bool, String> {
-        let Unfinished { table, id } = self.unfinished;
-        let query = format!("select exists (select from {table} where {id} = '{job}')");
+        let Unfinished { table, id, condition } = self.unfinished;
+        let query = format!("select exists (select from {table} where {id} = '{job}' and {condition})");
         let answer = sqlx::query_scalar(AssertSqlSafe(query)).fetch_one(&mut self.connection).await;
         answer.map_err(|error| error.to_string())
     }

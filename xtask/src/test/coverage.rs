@@ -31,6 +31,8 @@ const DEEP: &[&str] = &[
     "holdoff-cli it pages::work::a_task",
     "holdoff-cli it pages::work::only_matching_steps",
     "holdoff-cli it pages::work::resolving_keeps",
+    // An attack of ten minutes.
+    "holdoff-cli it attack::",
     // Processes: a quick run kills one of each kind; network namespaces, rolling restarts and backups are deep.
     "holdoff-cli it cluster::backup::",
     "holdoff-cli it cluster::faults::pgbouncer::a_rolling_restart",

@@ -16,6 +16,8 @@ mod browser;
 mod process;
 
 mod acceptor;
+#[cfg(target_os = "linux")]
+mod attack;
 mod cluster;
 mod commands;
 mod council;

@@ -29,6 +29,14 @@ impl Process {
         self.0.id()
     }
 
+    /// Returns the resident memory of the process, in bytes.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+    }
+
     pub(crate) fn signal(&self, name: &str) {
         let id = self.id().to_string();
         assert!(Command::new("kill").args([name, &id]).status().unwrap().success());

@@ -131,10 +131,7 @@ impl Daemon {
 
     /// Returns the resident memory of the process, in bytes.
     pub(crate) fn memory(&self) -> u64 {
-        let status = format!("/proc/{}/status", self.process.as_ref().unwrap().id());
-        let status = std::fs::read_to_string(status).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+        self.process.as_ref().unwrap().memory()
     }
 
     /// Returns the complete log.
