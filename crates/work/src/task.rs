@@ -485,12 +485,17 @@ pub enum InvalidTask {
         why: String,
     },
     /// A policy is not defined.
-    #[error("step `{step}` names policy `{policy}`, which is not defined")]
+    #[error(
+        "step `{step}` names policy `{policy}`, which is not defined{}",
+        nearest.as_ref().map_or_else(String::new, |nearest| format!("; did you mean `{nearest}`?"))
+    )]
     NoSuchPolicy {
         /// The step.
         step: String,
         /// The policy.
         policy: String,
+        /// The defined policy whose name is most similar, if any is similar enough.
+        nearest: Option<String>,
     },
     /// A priority is out of range.
     #[error("step `{step}` has priority {priority}: expected 0 (claimed first) to 9")]

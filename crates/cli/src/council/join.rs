@@ -1,5 +1,6 @@
 //! `holdoff council init` and `holdoff council join`
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -55,7 +56,11 @@ pub(super) async fn init(
     json: bool,
 ) -> Result<ExitCode, CommandError> {
     let InitArgs { name, acceptors } = args;
-    let count = acceptors.len();
+    let (count, mut keys) = (acceptors.len(), BTreeSet::new());
+    if let Some(twice) = acceptors.iter().find(|acceptor| !keys.insert(acceptor.key)) {
+        let key = twice.key;
+        return Err(CommandError::Usage(format!("two --acceptor have the key {key}: name each acceptor once")));
+    }
     if count.is_multiple_of(2) {
         warn(&format!("{count} acceptors tolerate no more failures than {}; use an odd number", count - 1));
     }

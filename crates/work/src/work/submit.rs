@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use holdoff_policy::{PolicySet, is_unprintable};
+use holdoff_policy::{PolicySet, is_unprintable, nearest};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
@@ -143,7 +143,9 @@ impl Work {
         }
         match &step.policy {
             Some(policy) if policies.policy(policy).is_none() => {
-                Err(InvalidTask::NoSuchPolicy { step: shown(), policy: policy.clone() })
+                let nearest = nearest(policy, policies.policies().keys().map(String::as_str));
+                let nearest = nearest.map(str::to_owned);
+                Err(InvalidTask::NoSuchPolicy { step: shown(), policy: policy.clone(), nearest })
             }
             _ => Ok(()),
         }

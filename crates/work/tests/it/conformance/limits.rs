@@ -42,6 +42,8 @@ async fn one_invalid_task_rejects_its_batch(store: TestStore) {
     assert!(matches!(refused(&work, Task::new("mail").priority(10)).await, InvalidTask::Priority { .. }));
     let unknown = refused(&work, Task::new("mail").policy("none")).await;
     assert!(matches!(unknown, InvalidTask::NoSuchPolicy { .. }));
+    let misspelt = refused(&work, Task::new("mail").policy("standart")).await.to_string();
+    assert!(misspelt.ends_with("did you mean `standard`?"), "{misspelt}");
     let year = Duration::from_secs(366 * 24 * 3600);
     assert!(matches!(refused(&work, Task::new("mail").delay(year)).await, InvalidTask::TooLong { .. }));
     for task in [Task::new("mail").expires_in(year), Task::new("mail").delay(year).expires_in(year)] {
