@@ -34,7 +34,8 @@ pub(super) trait Contestant {
     fn unfinished(&self) -> Unfinished;
 }
 
-/// The table of the jobs that are not durably completed.
+/// The table of the jobs, and which of them are not durably completed.
+#[derive(Clone, Copy)]
 pub(super) struct Unfinished {
     pub(super) table: &'static str,
     /// The column that identifies jobs; it has an index and increases.

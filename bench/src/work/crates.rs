@@ -1,4 +1,4 @@
-//! The peers that are Rust crates: graphile_worker and River. Cargo builds each in a workspace of its own.
+//! The peers that are Rust crates: `graphile_worker` and River. Cargo builds each in a workspace of its own.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,18 +11,22 @@ use super::graphile;
 pub(super) struct Rust {
     name: &'static str,
     folder: &'static str,
-    unfinished: fn() -> Unfinished,
+    unfinished: Unfinished,
 }
 
 /// The crate `graphile_worker`.
 pub(super) const GRAPHILE: Rust =
-    Rust { name: "graphile_worker (Rust)", folder: "graphile-rs", unfinished: || graphile::UNFINISHED };
+    Rust { name: "graphile_worker (Rust)", folder: "graphile-rs", unfinished: graphile::UNFINISHED };
 
 /// The crate `riverqueue`. Its table keeps finished jobs.
 pub(super) const RIVER: Rust = Rust {
     name: "riverqueue (Rust)",
     folder: "river-rs",
-    unfinished: || Unfinished { table: "river_job", id: "id", condition: "finalized_at is null" },
+    unfinished: Unfinished {
+        table: "river_job",
+        id: "id",
+        condition: "state in ('available', 'pending', 'retryable', 'running', 'scheduled')",
+    },
 };
 
 impl Rust {
@@ -63,6 +67,6 @@ impl Contestant for Rust {
     }
 
     fn unfinished(&self) -> Unfinished {
-        (self.unfinished)()
+        self.unfinished
     }
 }

@@ -59,8 +59,9 @@ impl StoreArgs {
 /// Parses the address and the port that a process listens on.
 pub(crate) fn parse_listen_address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
-        // A port alone is the most frequent mistake.
-        let port = text.trim_start_matches(':').parse().unwrap_or(7070_u16);
+        // A port alone and a host's name are the most frequent mistakes.
+        let port = text.rsplit(':').next().and_then(|port| port.parse::<u16>().ok());
+        let port = port.map_or_else(|| "PORT".to_owned(), |port| port.to_string());
         format!("expected an IP address and a port, such as 127.0.0.1:{port} or [::1]:{port}")
     })
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgListener, PgNotification, PgPoolOptions};
 use sqlx::{Acquire, AssertSqlSafe, Executor, PgConnection, Row};
-use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 pub use pool::{Pool, PoolOptions, Session, Transaction};
@@ -48,7 +47,7 @@ const MAX_WAITED: Duration = Duration::from_secs(3600);
 ///
 /// If the future is dropped, the next call continues with the migration that has not ended.
 pub async fn migrate(connection: &mut PgConnection, component: &Component) -> Result<(), Error> {
-    let mut progressed_at = Instant::now();
+    let mut waited = Duration::ZERO;
     loop {
         // A store that hangs is no reason to wait without end.
         let outstanding =
@@ -64,7 +63,7 @@ pub async fn migrate(connection: &mut PgConnection, component: &Component) -> Re
         };
         let pause = match applied {
             Ok(Progress::Ended) => {
-                progressed_at = Instant::now();
+                waited = Duration::ZERO;
                 continue;
             }
             Ok(Progress::Elsewhere) => OTHER_PROCESS_DELAY,
@@ -77,11 +76,12 @@ pub async fn migrate(connection: &mut PgConnection, component: &Component) -> Re
             }
             Err(error) => return Err(error.into()),
         };
-        let waited = progressed_at.elapsed();
         if waited >= MAX_WAITED {
             return Err(Error::MigrationBlocked { version: migration.version, waited });
         }
-        tokio::time::sleep(jittered(pause)).await;
+        let pause = jittered(pause);
+        waited += pause;
+        tokio::time::sleep(pause).await;
     }
 }
 

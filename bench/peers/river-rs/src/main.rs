@@ -53,7 +53,7 @@ async fn work(url: &str) -> Result<(), Box<dyn Error>> {
         .with_fetch_poll_interval(Duration::from_millis(20));
     let client = Client::builder(pool(url).await?).workers(workers).queue("default", queue).build()?;
     wait_for_go()?;
-    Ok(client.start_with_graceful_stop(std::future::pending::<()>())?.wait().await?)
+    Ok(client.start()?.wait().await?)
 }
 
 async fn pool(url: &str) -> sqlx::Result<PgPool> {

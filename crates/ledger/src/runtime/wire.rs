@@ -15,7 +15,7 @@ use crate::ledger::{Consistency, Refounding};
 use crate::state::State;
 
 /// The role of nodes on links to each other.
-pub(super) const ROLE: LinkRole = LinkRole::new("ledger node", 2..=2);
+pub(super) const ROLE: LinkRole = LinkRole::new("ledger node", 3..=3);
 /// The maximum size of a frame, in bytes.
 pub(super) const MAX_FRAME_BYTES: usize = 512 * 1024;
 /// The size of a fragment, in bytes. A longer message is split.

@@ -30,22 +30,13 @@ impl<M: NodeMachine> Task<M> {
         }
     }
 
-    /// Sends this node's status to all members of a small ledger. In a large ledger only the leader receives it, or the
-    /// voters while this node knows no leader.
+    /// Sends this node's status to the members that need it.
     fn send_status(&mut self) {
-        let state = self.driver.core().state();
+        let (state, leader) = (self.driver.core().state(), self.driver.core().leader());
         let (address, head, refounded) = (self.address.clone(), AppliedHead::of(state), self.refounded);
         let envelope = Envelope::PeerStatus { address, head, refounded };
-        let others = self.address_book.members().into_iter().filter(|(key, _)| *key != self.key);
-        let mut others: Vec<_> = others.collect();
-        if others.len() >= SMALL_LEDGER && self.address_book.contains(&self.key) {
-            let leader = self.driver.core().leader().and_then(|leader| self.address_book.key(leader));
-            let votes = |key: &PublicKey, member: &LedgerMember| {
-                member.id(key).is_some_and(|id| state.voters().contains(id))
-            };
-            others.retain(|(key, member)| leader.map_or_else(|| votes(key, member), |leader| *key == leader));
-        }
-        for (key, member) in others {
+        let leader = leader.and_then(|leader| self.address_book.key(leader));
+        for (key, member) in status_receivers(self.address_book.members(), &self.key, leader.as_ref()) {
             self.send_packet(&key, &member.address, self.packet(envelope.clone()));
         }
     }
@@ -284,5 +275,48 @@ impl<M: NodeMachine> Task<M> {
             votes,
             member,
         }
+    }
+}
+
+/// Returns the members that receive a node's status: all in a small ledger. In a large ledger only the leader receives it, or
+/// all that should vote, while the node knows no leader.
+fn status_receivers(
+    mut members: Vec<(PublicKey, LedgerMember)>,
+    me: &PublicKey,
+    leader: Option<&PublicKey>,
+) -> Vec<(PublicKey, LedgerMember)> {
+    let is_member = members.iter().any(|(key, _)| key == me);
+    members.retain(|(key, _)| key != me);
+    if members.len() >= SMALL_LEDGER && is_member {
+        members.retain(|(key, member)| leader.map_or(member.votes, |leader| key == leader));
+    }
+    members
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(count: u8) -> Vec<(PublicKey, LedgerMember)> {
+        let member = |number: u8| LedgerMember {
+            name: number.to_string(),
+            address: format!("127.0.0.1:{number}"),
+            votes: number < 3,
+            incarnation: Some(1),
+        };
+        (0..count).map(|number| (PublicKey::from_bytes([number; 32]), member(number))).collect()
+    }
+
+    fn receivers(count: u8, leader: Option<u8>) -> Vec<String> {
+        let leader = leader.map(|number| PublicKey::from_bytes([number; 32]));
+        let found = status_receivers(members(count), &PublicKey::from_bytes([0; 32]), leader.as_ref());
+        found.into_iter().map(|(_, member)| member.name).collect()
+    }
+
+    #[test]
+    fn in_a_large_ledger_the_leader_receives_a_status_or_else_the_voters() {
+        assert_eq!(receivers(10, Some(4)).len(), 9);
+        assert_eq!(receivers(11, Some(4)), ["4"]);
+        assert_eq!(receivers(11, None), ["1", "2"]);
     }
 }

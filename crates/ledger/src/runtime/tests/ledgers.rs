@@ -229,6 +229,20 @@ async fn a_learner_forwards_requests_to_the_leader() {
     assert_eq!(node.transfer_leadership(Some(next)).await.unwrap(), next);
 }
 
+/// Waits until the roster has the new address of a node: a committed entry contains it.
+async fn until_registered(node: &Node<DefaultMachine>, moved: &PeerAddress) {
+    until("the roster has the new address", || async {
+        let entries = node.history(Slot(0), 10_000).await.unwrap().unwrap();
+        entries.iter().any(|HistoryEntry { entry, .. }| match &entry.payload {
+            EntryPayload::Value(Transaction { goal: Either::First(MembershipChange::Move(key, address)), .. }) => {
+                (key, address) == (&moved.key, &moved.address)
+            }
+            _ => false,
+        })
+    })
+    .await;
+}
+
 /// Restarts the node at another address, and waits until the other nodes reach it there.
 async fn moves(test_node: &mut TestNode, other: &Node<DefaultMachine>) {
     let before = test_node.host().contact();
@@ -242,6 +256,7 @@ async fn moves(test_node: &mut TestNode, other: &Node<DefaultMachine>) {
     })
     .await
     .unwrap();
+    until_registered(other, &now).await;
     let index = submit(other, 1).await;
     let mut status = test_node.node().await.watch_status();
     let heard =
@@ -261,6 +276,7 @@ async fn a_node_that_moves_before_it_has_received_anything_is_reached() {
     let heard =
         tokio::time::timeout(CONDITION_TIMEOUT, status.wait_for(|status| status.head.index >= index)).await;
     assert!(heard.is_ok(), "the node received no entry at its new address");
+    until_registered(&node, &reader.host().contact()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
