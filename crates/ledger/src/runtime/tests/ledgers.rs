@@ -5,8 +5,11 @@ use std::time::Duration;
 use super::{CONDITION_TIMEOUT, Cluster, NAME, TestNode, add, admit, submit, sum, until};
 use crate::machine::{Command, Either, Key, Value};
 use crate::runtime::wire::{Envelope, Packet};
-use crate::runtime::{DefaultMachine, Error, Host, Node, PeerAddress, Role, TransferRejection, create, join};
-use crate::{Consistency, Outcome, Slot};
+use crate::runtime::{
+    DefaultMachine, Error, HistoryEntry, Host, MembershipChange, Node, PeerAddress, Role, TransferRejection, create,
+    join,
+};
+use crate::{Consistency, EntryPayload, Outcome, Slot, Transaction};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_single_node_leads_and_serves() {
