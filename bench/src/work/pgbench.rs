@@ -51,7 +51,7 @@ impl Contestant for Pgbench {
     }
 
     fn unfinished(&self) -> Unfinished {
-        Unfinished { table: "holdoff.steps", id: "task" }
+        Unfinished { table: "holdoff.steps", id: "task", condition: "true" }
     }
 }
 

@@ -495,7 +495,7 @@ pub enum InvalidTask {
         /// The policy.
         policy: String,
         /// The defined policy whose name is most similar, if any is similar enough.
-        nearest: Option<String>,
+        nearest: Option<Box<str>>,
     },
     /// A priority is out of range.
     #[error("step `{step}` has priority {priority}: expected 0 (claimed first) to 9")]

@@ -59,7 +59,9 @@ pub(super) async fn init(
     let (count, mut keys) = (acceptors.len(), BTreeSet::new());
     if let Some(twice) = acceptors.iter().find(|acceptor| !keys.insert(acceptor.key)) {
         let key = twice.key;
-        return Err(CommandError::Usage(format!("two `--acceptor` options have the key {key}: name each acceptor once")));
+        return Err(CommandError::Usage(format!(
+            "two `--acceptor` options have the key {key}: name each acceptor once"
+        )));
     }
     if count.is_multiple_of(2) {
         warn(&format!("{count} acceptors tolerate no more failures than {}; use an odd number", count - 1));

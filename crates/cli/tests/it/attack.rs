@@ -249,9 +249,9 @@ impl Request {
     async fn send(self, client: &Client, setting: &Setting, number: u64) {
         let task = |body: Value| client.post(setting.url("/v1/tasks")).bearer_auth(&setting.loud).json(&body);
         let request = match self {
-            Self::BadToken => {
-                client.get(setting.url("/v1/tasks")).bearer_auth(format!("holdoff_{number:016x}_{number:064x}"))
-            }
+            Self::BadToken => client
+                .get(setting.url("/v1/tasks"))
+                .bearer_auth(format!("holdoff_{number:016x}_{number:064x}")),
             Self::Name => task(json!({
                 "operation": format!("name.{number}"), "queue": format!("queue-{number}"), "delay": "1h"
             })),

@@ -144,7 +144,7 @@ impl Work {
         match &step.policy {
             Some(policy) if policies.policy(policy).is_none() => {
                 let nearest = nearest(policy, policies.policies().keys().map(String::as_str));
-                let nearest = nearest.map(str::to_owned);
+                let nearest = nearest.map(Box::from);
                 Err(InvalidTask::NoSuchPolicy { step: shown(), policy: policy.clone(), nearest })
             }
             _ => Ok(()),

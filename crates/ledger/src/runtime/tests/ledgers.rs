@@ -6,8 +6,8 @@ use super::{CONDITION_TIMEOUT, Cluster, NAME, TestNode, add, admit, submit, sum,
 use crate::machine::{Command, Either, Key, Value};
 use crate::runtime::wire::{Envelope, Packet};
 use crate::runtime::{
-    DefaultMachine, Error, HistoryEntry, Host, MembershipChange, Node, PeerAddress, Role, TransferRejection, create,
-    join,
+    DefaultMachine, Error, HistoryEntry, Host, MembershipChange, Node, PeerAddress, Role, TransferRejection,
+    create, join,
 };
 use crate::{Consistency, EntryPayload, Outcome, Slot, Transaction};
 
@@ -237,9 +237,10 @@ async fn until_registered(node: &Node<DefaultMachine>, moved: &PeerAddress) {
     until("the roster has the new address", || async {
         let entries = node.history(Slot(0), 10_000).await.unwrap().unwrap();
         entries.iter().any(|HistoryEntry { entry, .. }| match &entry.payload {
-            EntryPayload::Value(Transaction { goal: Either::First(MembershipChange::Move(key, address)), .. }) => {
-                (key, address) == (&moved.key, &moved.address)
-            }
+            EntryPayload::Value(Transaction {
+                goal: Either::First(MembershipChange::Move(key, address)),
+                ..
+            }) => (key, address) == (&moved.key, &moved.address),
             _ => false,
         })
     })
